@@ -1,0 +1,1 @@
+"""Prefect flows, grouped by purpose. Importing them needs no GPU stack."""

@@ -1,0 +1,1 @@
+"""Flows that keep the platform in order."""

@@ -1,0 +1,1 @@
+"""Model families, one folder each. A family imports engine contracts and models.common, never another family."""

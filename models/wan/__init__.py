@@ -1,0 +1,1 @@
+"""Wan image to video."""

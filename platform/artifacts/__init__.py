@@ -1,0 +1,1 @@
+"""Bytes: a content-addressed store on fsspec and the codecs of each medium."""

@@ -1,0 +1,1 @@
+"""Rows: runs, artifacts, edges, weight versions and workers, and the queries over them."""

@@ -1,0 +1,146 @@
+"""A card: the declaration of a servable model. It holds no weights and imports no torch.
+
+A family (a folder under `models/`) declares its card in `card.py` and names, by entrypoint, the code that inspects a
+folder of weights (torch-free) and the code that builds the program (torch). Card ids are kebab-case and share one
+namespace with workflow ids.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mutoscope.platform.errors import InvalidParameter
+
+SlotKind = Literal["image", "video", "audio", "latent", "embedding", "trajectory", "reward", "weights", "text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A named input or output of a program. `kind` is the artifact kind that fills it."""
+
+    name: str
+    kind: SlotKind
+    description: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """One part of a card. `weighted` parts carry tensors; the others (tokenizer, scheduler) only files."""
+
+    name: str
+    library: str
+    classes: tuple[str, ...]
+    weighted: bool = True
+    optional: bool = False
+
+
+class Recipe(BaseModel):
+    """Generation defaults and limits of one folder of weights, as read from its `recipe.json` and its configs.
+
+    Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    height: int = Field(description="Default height, pixels.")
+    width: int = Field(description="Default width, pixels.")
+    sizes: tuple[tuple[int, int], ...] = Field((), description="Allowed (height, width); empty: any multiple.")
+    size_multiple: int = Field(16, ge=1, description="Height and width must be multiples of this, pixels.")
+    num_inference_steps: int = Field(ge=1)
+    guidance_scale: float = Field(ge=0, description="Classifier-free guidance g in u + g(c - u); 1 turns it off.")
+    max_sequence_length: int = Field(ge=1, description="Prompt length, tokens.")
+    negative_prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSummary:
+    """What an inspection of a card folder found: files per component, relative to the folder, and the recipe."""
+
+    folder: Path
+    components: Mapping[str, tuple[str, ...]]
+    recipe: Recipe
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A servable model, declared.
+
+    Attributes:
+        inputs, outputs: slots the program reads and fills. Inputs are artifacts; the rest are parameters.
+        parameters: pydantic model of the request's parameters. A field that is None takes the recipe's value.
+        recipe: the family's Recipe class.
+        inspector: "module:function", `(Path) -> FolderSummary`; torch-free; raises InvalidFolder.
+        builder: "module:function", `(BuildContext) -> Program`; imports torch.
+        sources: packages whose source text is part of the card digest, so that changed code is a changed key.
+    """
+
+    id: str
+    title: str
+    components: tuple[ComponentSpec, ...]
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    parameters: type[BaseModel]
+    recipe: type[Recipe]
+    inspector: str
+    builder: str
+    sources: tuple[str, ...] = ()
+
+    def inspect(self, folder: Path) -> FolderSummary:
+        """Check a diffusers-format folder without importing torch. Raises InvalidFolder."""
+        summary: FolderSummary = resolve_entrypoint(self.inspector)(folder)
+        return summary
+
+    def resolve(self, parameters: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+        """Validate parameters and fill what is None from the recipe; the result is what the memo key holds.
+
+        Raises:
+            InvalidParameter: names the field, the value and what would be accepted.
+        """
+        unknown = sorted(set(parameters) - set(self.parameters.model_fields))
+        if unknown:
+            allowed = ", ".join(self.parameters.model_fields)
+            raise InvalidParameter(unknown[0], parameters[unknown[0]], f"{self.id} takes {allowed}")
+        try:
+            model = self.parameters.model_validate(dict(parameters))
+        except ValidationError as error:
+            raise invalid_parameter(error, dict(parameters)) from None
+        values = model.model_dump()
+        for name, value in values.items():
+            if value is None and hasattr(recipe, name):
+                values[name] = getattr(recipe, name)
+        self._check_size(values, recipe)
+        return values
+
+    def _check_size(self, values: Mapping[str, Any], recipe: Recipe) -> None:
+        if "height" not in values or "width" not in values:
+            return
+        size = (values["height"], values["width"])
+        if recipe.sizes and size not in recipe.sizes:
+            allowed = ", ".join(f"{w}x{h}" for h, w in recipe.sizes)
+            raise InvalidParameter("size", f"{size[1]}x{size[0]}", f"{self.id} makes {allowed} (width x height)")
+        for name, value in zip(("height", "width"), size, strict=True):
+            if value % recipe.size_multiple:
+                raise InvalidParameter(name, value, f"use a multiple of {recipe.size_multiple}")
+
+
+def invalid_parameter(error: ValidationError, given: Mapping[str, Any]) -> InvalidParameter:
+    """The first problem of a pydantic error as one line that names field, value and remedy."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"]) or "input"
+    if first["type"] == "missing":
+        return InvalidParameter(name, None, f"{name} is required; pass {name}=...")
+    return InvalidParameter(name, first.get("input", given.get(name)), first["msg"])
+
+
+def resolve_entrypoint(entrypoint: str) -> Any:
+    """Import "package.module:attribute"."""
+    module, _, attribute = entrypoint.partition(":")
+    return getattr(importlib.import_module(module), attribute)

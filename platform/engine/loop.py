@@ -1,0 +1,99 @@
+"""The loop contract: `init -> (next -> advance)* -> finalize`.
+
+The model owns control flow, the engine owns execution. `next` only describes work (it launches no kernel): it returns a
+`WorkPlan` whose thunk the engine runs when it chooses, interleaved with plans of other requests, or `Done`. All mutable
+state of a request lives in its `LoopState`; a loop object itself is shared by every request on the instance and must
+not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """One schedulable step.
+
+    Attributes:
+        kind: what the step is, such as "text_encode", "denoise" or "vae_decode".
+        shape: signature of everything that must agree for two steps to share a batch.
+        run: the thunk. It reads its state but changes nothing; its result goes to `advance`.
+        cost: relative cost, in units of the card's choosing; the scheduler's currency.
+    """
+
+    kind: str
+    shape: tuple[Any, ...]
+    run: Callable[[], Any]
+    cost: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The loop has no further step."""
+
+
+@dataclass(slots=True)
+class LoopState:
+    """Base of all per-request state. Families subclass it; nothing per-request lives anywhere else."""
+
+    step: int = 0
+    total: int = 0
+    capture: dict[str, Any] | None = None
+
+
+class Loop(Protocol):
+    """A driven state machine over the program's slots."""
+
+    name: str
+
+    def init(self, slots: Mapping[str, Any]) -> LoopState: ...
+    def next(self, state: LoopState) -> WorkPlan | Done: ...
+    def advance(self, state: LoopState, result: Any) -> None: ...
+    def finalize(self, state: LoopState) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentNode:
+    """A program node that is a single step: `run(slots) -> slots it fills`."""
+
+    name: str
+    kind: str
+    run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    shape: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(default=lambda slots: ())
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A program node that is driven step by step. `total(slots)` is its number of steps, for progress."""
+
+    loop: Loop
+    total: Callable[[Mapping[str, Any]], int]
+
+    @property
+    def name(self) -> str:
+        return self.loop.name
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One card's nodes in order, over named slots.
+
+    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. `outputs(slots)` turns the final
+    slots into the card's output slots.
+    """
+
+    nodes: tuple[ComponentNode | LoopNode, ...]
+    outputs: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the recipe."""
+
+    components: Mapping[str, Any]
+    recipe: Any
+    device: Any
+    dtype: Any

@@ -1,0 +1,66 @@
+"""What goes into the engine and what comes out: plain records, no torch at import."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Profile(enum.StrEnum):
+    """Execution profile: one loop definition serves all; ROLLOUT is SERVE plus capture."""
+
+    SERVE = "serve"
+    ROLLOUT = "rollout"
+    TRAIN = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One engine run.
+
+    Attributes:
+        inputs: slot name to decoded value (image: uint8 array (H, W, 3); video: uint8 (T, H, W, 3); text: str).
+        parameters: resolved by `Card.resolve`; complete, no None left where the recipe has a value.
+        seed: seeds every random draw of the request, 0 <= seed < 2**63.
+    """
+
+    id: str
+    card: str
+    inputs: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    seed: int
+    profile: Profile = Profile.SERVE
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a request is. `step` counts finished work plans of `total`; `stage` is the program node at work."""
+
+    request_id: str
+    stage: str
+    step: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One filled output slot.
+
+    `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3)), a mapping of
+    arrays for a latent or trajectory, or text; `meta` is small JSON such as {"fps": 8}.
+    """
+
+    kind: str
+    value: Any
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished request: its outputs by slot and seconds spent per program node."""
+
+    request_id: str
+    outputs: Mapping[str, Output]
+    timings: Mapping[str, float]

@@ -1,0 +1,138 @@
+"""Every exception Mutoscope raises on purpose, as one small tree.
+
+    MutoscopeError                     exit code 1
+    ├── InvalidInput                   exit code 2: what the caller gave cannot be used
+    │   ├── InvalidParameter           a field of a request: names field, value, remedy
+    │   ├── UnhashableInput            a value that cannot be digested canonically
+    │   ├── UnknownWorkflow
+    │   ├── UnknownCard
+    │   ├── UnknownReference           no artifact, run or weight version by that name
+    │   ├── AmbiguousReference         a prefix that matches several
+    │   ├── InvalidFolder              a card folder that is damaged or incomplete
+    │   ├── StoreUnwritable
+    │   ├── ServerUnavailable          no orchestration server answers
+    │   └── NoWorker                   nobody serves the card; the run stays queued
+    ├── ArtifactError
+    │   ├── ArtifactMissing            catalogued, or asked for, but no bytes
+    │   └── ArtifactCorrupt            bytes whose digest is not their name
+    ├── CatalogError
+    │   ├── SchemaMismatch             the database is at another revision than the code
+    │   └── LeaseLost                  a worker reports on a run that is no longer its own
+    └── RunError
+        ├── RunFailed
+        └── RunCancelled
+
+A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
+pickling and the trip through an orchestrator's state message unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MutoscopeError(Exception):
+    """Base of all errors raised on purpose. `exit_code` is what a command ends with."""
+
+    exit_code = 1
+
+    def __str__(self) -> str:
+        return " ".join(str(self.args[0]).split()) if self.args else type(self).__name__
+
+
+class InvalidInput(MutoscopeError):
+    """The caller's input cannot be used; retrying without changing it is pointless."""
+
+    exit_code = 2
+
+
+class InvalidParameter(InvalidInput):
+    """A single field is wrong.
+
+    Args:
+        field: name of the parameter as the caller wrote it.
+        value: the value given (shown shortened).
+        remedy: what would be accepted, as an imperative or a fact ("use an integer from 1 to 200").
+    """
+
+    def __init__(self, field: str, value: Any, remedy: str) -> None:
+        super().__init__(field, value, remedy)
+        self.field, self.value, self.remedy = field, value, remedy
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return " ".join(f"{self.field}={shown} is not valid: {self.remedy}".split())
+
+
+class UnhashableInput(InvalidInput):
+    """A value without a canonical encoding; refused rather than left out of a key."""
+
+
+class UnknownWorkflow(InvalidInput):
+    """No workflow is registered under that id."""
+
+
+class UnknownCard(InvalidInput):
+    """No card is registered under that id."""
+
+
+class UnknownReference(InvalidInput):
+    """Nothing in the catalog answers to that reference."""
+
+
+class AmbiguousReference(InvalidInput):
+    """A prefix that several artifacts share."""
+
+
+class InvalidFolder(InvalidInput):
+    """A card folder that is damaged, incomplete or of another model family."""
+
+
+class StoreUnwritable(InvalidInput):
+    """The artifact store refuses writes."""
+
+
+class ServerUnavailable(InvalidInput):
+    """No orchestration server answers at the configured address."""
+
+
+class NoWorker(InvalidInput):
+    """No live worker serves the card. The run stays queued and will be taken when one starts."""
+
+
+class ArtifactError(MutoscopeError):
+    """Trouble with stored bytes."""
+
+
+class ArtifactMissing(ArtifactError):
+    """The object is not in the store."""
+
+
+class ArtifactCorrupt(ArtifactError):
+    """The object's bytes do not hash to its name."""
+
+
+class CatalogError(MutoscopeError):
+    """Trouble with the catalog."""
+
+
+class SchemaMismatch(CatalogError):
+    """Database and code are at different schema revisions."""
+
+
+class LeaseLost(CatalogError):
+    """The run's lease belongs to somebody else now; the late result is discarded."""
+
+
+class RunError(MutoscopeError):
+    """A run ended without outputs."""
+
+
+class RunFailed(RunError):
+    """The run failed; the message is the recorded error."""
+
+
+class RunCancelled(RunError):
+    """The run was cancelled."""

@@ -1,0 +1,1 @@
+"""The Prefect seam: workflows, engine runs as tasks, deployments."""

@@ -1,0 +1,1 @@
+"""Online training: rollouts, advantages, objectives, methods, weight sync."""

@@ -1,0 +1,1 @@
+"""The artifact gateway: bytes and pages over HTTP."""

@@ -1,0 +1,1 @@
+"""The GPU worker: claims queued runs, keeps cards resident, records what it made."""
