@@ -1,8 +1,8 @@
 """A card: the declaration of a servable model. It holds no weights and imports no torch.
 
-A family (a folder under `models/`) declares its card in `card.py` and names, by entrypoint, the code that inspects a
-folder of weights (torch-free) and the code that builds the program (torch). Card ids are kebab-case and share one
-namespace with workflow ids.
+A family (a folder under `models/`) declares its card in `card.py` and names, by entrypoint, the code that
+inspects a folder of weights (torch-free) and the code that builds the program (torch). Card ids are
+kebab-case and share one namespace with workflow ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mutoscope.platform.errors import InvalidParameter
 
-SlotKind = Literal["image", "video", "audio", "latent", "embedding", "trajectory", "reward", "weights", "text", "json"]
+SlotKind = Literal[
+    "image", "video", "audio", "latent", "embedding", "trajectory", "reward", "weights", "text", "json"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class ComponentSpec:
 
 
 class Recipe(BaseModel):
-    """Generation defaults and limits of one folder of weights, as read from its `recipe.json` and its configs.
+    """Generation defaults and limits of one folder of weights, as read from its `recipe.json` and its
+    configs.
 
     Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`.
     """
@@ -51,17 +54,23 @@ class Recipe(BaseModel):
 
     height: int = Field(description="Default height, pixels.")
     width: int = Field(description="Default width, pixels.")
-    sizes: tuple[tuple[int, int], ...] = Field((), description="Allowed (height, width); empty: any multiple.")
+    sizes: tuple[tuple[int, int], ...] = Field(
+        (), description="Allowed (height, width); empty: any multiple."
+    )
     size_multiple: int = Field(16, ge=1, description="Height and width must be multiples of this, pixels.")
     num_inference_steps: int = Field(ge=1)
-    guidance_scale: float = Field(ge=0, description="Classifier-free guidance g in u + g(c - u); 1 turns it off.")
+    guidance_scale: float = Field(
+        ge=0, description="Classifier-free guidance g in u + g(c - u); 1 turns it off."
+    )
     max_sequence_length: int = Field(ge=1, description="Prompt length, tokens.")
     negative_prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSummary:
-    """What an inspection of a card folder found: files per component, relative to the folder, and the recipe."""
+    """What an inspection of a card folder found: files per component, relative to the folder, and the
+    recipe.
+    """
 
     folder: Path
     components: Mapping[str, tuple[str, ...]]
@@ -78,6 +87,8 @@ class Card:
         parameters: pydantic model of the request's parameters. A field that is None takes the recipe's value.
         recipe: the family's Recipe class.
         inspector: "module:function", `(Path) -> FolderSummary`; torch-free; raises InvalidFolder.
+        loader: "module:function", `(Mapping[str, Path], *, device, dtype) -> Mapping[str, Any]`: each
+            component from its own folder, wherever that lies; imports torch; raises InvalidFolder.
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
         sources: packages whose source text is part of the card digest, so that changed code is a changed key.
     """
@@ -90,6 +101,7 @@ class Card:
     parameters: type[BaseModel]
     recipe: type[Recipe]
     inspector: str
+    loader: str
     builder: str
     sources: tuple[str, ...] = ()
 
@@ -125,7 +137,9 @@ class Card:
         size = (values["height"], values["width"])
         if recipe.sizes and size not in recipe.sizes:
             allowed = ", ".join(f"{w}x{h}" for h, w in recipe.sizes)
-            raise InvalidParameter("size", f"{size[1]}x{size[0]}", f"{self.id} makes {allowed} (width x height)")
+            raise InvalidParameter(
+                "size", f"{size[1]}x{size[0]}", f"{self.id} makes {allowed} (width x height)"
+            )
         for name, value in zip(("height", "width"), size, strict=True):
             if value % recipe.size_multiple:
                 raise InvalidParameter(name, value, f"use a multiple of {recipe.size_multiple}")

@@ -1,9 +1,9 @@
 """The loop contract: `init -> (next -> advance)* -> finalize`.
 
-The model owns control flow, the engine owns execution. `next` only describes work (it launches no kernel): it returns a
-`WorkPlan` whose thunk the engine runs when it chooses, interleaved with plans of other requests, or `Done`. All mutable
-state of a request lives in its `LoopState`; a loop object itself is shared by every request on the instance and must
-not change.
+The model owns control flow, the engine owns execution. `next` only describes work (it launches no kernel): it
+returns a `WorkPlan` whose thunk the engine runs when it chooses, interleaved with plans of other requests, or
+`Done`. All mutable state of a request lives in its `LoopState`; a loop object itself is shared by every
+request on the instance and must not change.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class LoopNode:
 class Program:
     """One card's nodes in order, over named slots.
 
-    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. `outputs(slots)` turns the final
-    slots into the card's output slots.
+    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. `outputs(slots)` turns
+    the final slots into the card's output slots.
     """
 
     nodes: tuple[ComponentNode | LoopNode, ...]
@@ -91,7 +91,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the recipe."""
+    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the
+    recipe.
+    """
 
     components: Mapping[str, Any]
     recipe: Any

@@ -21,7 +21,8 @@ class Request:
     """One engine run.
 
     Attributes:
-        inputs: slot name to decoded value (image: uint8 array (H, W, 3); video: uint8 (T, H, W, 3); text: str).
+        inputs: slot name to decoded value (image: uint8 array (H, W, 3); video: uint8 (T, H, W, 3); text:
+            str).
         parameters: resolved by `Card.resolve`; complete, no None left where the recipe has a value.
         seed: seeds every random draw of the request, 0 <= seed < 2**63.
     """
@@ -36,7 +37,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a request is. `step` counts finished work plans of `total`; `stage` is the program node at work."""
+    """Where a request is. `step` counts finished work plans of `total`; `stage` is the program node at
+    work.
+    """
 
     request_id: str
     stage: str
@@ -48,8 +51,8 @@ class Progress:
 class Output:
     """One filled output slot.
 
-    `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3)), a mapping of
-    arrays for a latent or trajectory, or text; `meta` is small JSON such as {"fps": 8}.
+    `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3)), a
+    mapping of arrays for a latent or trajectory, or text; `meta` is small JSON such as {"fps": 8}.
     """
 
     kind: str

@@ -1,0 +1,110 @@
+"""Files of a card folder, read defensively and without torch. Every problem is an `InvalidFolder` of one
+line.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from mutoscope.platform.errors import InvalidFolder
+
+_HEADER_LIMIT = 100 * 2**20
+"""The safetensors format caps its JSON header at 100 MB; a larger length means the file is something else."""
+
+_COPY_AGAIN = "copy the folder again from where it came"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises InvalidFolder if the file is missing, unreadable or holds anything
+    else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InvalidFolder(f"{path} is missing: {_COPY_AGAIN}") from None
+    except OSError as error:
+        raise InvalidFolder(f"{path} cannot be read ({error.strerror}): check its permissions") from None
+    except ValueError as error:
+        raise InvalidFolder(f"{path} is not valid JSON ({error}): {_COPY_AGAIN}") from None
+    if not isinstance(value, dict):
+        raise InvalidFolder(f"{path} holds a JSON {type(value).__name__}, not an object: {_COPY_AGAIN}")
+    return value
+
+
+def read_safetensors_header(path: Path) -> dict[str, Any]:
+    """The tensors a safetensors file declares, by name, after checking that the file is as long as they need.
+
+    The format is 8 bytes of little-endian header length, a JSON header naming each tensor's dtype, shape and
+    byte range, then the bytes. A file cut short, by a broken download for instance, keeps a valid header;
+    comparing the last byte range with the file's size finds it without reading the weights.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
+            if size < 8 or not 2 <= length <= min(_HEADER_LIMIT, size - 8):
+                raise InvalidFolder(
+                    f"{path} is truncated or no safetensors file ({size} bytes): {_COPY_AGAIN}"
+                )
+            header = json.loads(file.read(length))
+            tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+    except FileNotFoundError:
+        raise InvalidFolder(f"{path} is missing: {_COPY_AGAIN}") from None
+    except OSError as error:
+        raise InvalidFolder(f"{path} cannot be read ({error.strerror}): check its permissions") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise InvalidFolder(f"{path} has no readable safetensors header: {_COPY_AGAIN}") from None
+    if size != 8 + length + end:
+        raise InvalidFolder(
+            f"{path} is damaged: {size} bytes where its header needs {8 + length + end}; {_COPY_AGAIN}"
+        )
+    return tensors
+
+
+def weight_files(folder: Path) -> tuple[str, ...]:
+    """Names of the safetensors files that hold a component's weights, checked; the index first when sharded.
+
+    Precision variants (`model.fp16.safetensors`) beside the plain file are left out, as they are when a
+    folder is loaded without naming a variant.
+    """
+    for stem in ("diffusion_pytorch_model", "model"):
+        single, index = folder / f"{stem}.safetensors", folder / f"{stem}.safetensors.index.json"
+        if single.is_file():
+            read_safetensors_header(single)
+            return (single.name,)
+        if index.is_file():
+            return (index.name, *_check_shards(index))
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".ckpt", ".pt", ".pth"))
+    if others:
+        raise InvalidFolder(
+            f"{folder} holds {others[0]} but no safetensors: save it again with safe_serialization"
+        )
+    raise InvalidFolder(
+        f"{folder} has no weights: add diffusion_pytorch_model.safetensors or model.safetensors"
+    )
+
+
+def _check_shards(index: Path) -> tuple[str, ...]:
+    """Shard names of an index, in order; every tensor it promises must be in the shard it names."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InvalidFolder(f"{index} has no weight_map: {_COPY_AGAIN}")
+    shards = sorted({str(name) for name in weight_map.values()})
+    for shard in shards:
+        if Path(shard).name != shard:
+            raise InvalidFolder(
+                f"{index} points outside its folder ({shard}): shards must lie beside the index"
+            )
+        held = read_safetensors_header(index.parent / shard)
+        lost = next(
+            (tensor for tensor, home in weight_map.items() if home == shard and tensor not in held), None
+        )
+        if lost is not None:
+            raise InvalidFolder(
+                f"{index.parent / shard} lacks tensor {lost} that the index promises: {_COPY_AGAIN}"
+            )
+    return tuple(shards)

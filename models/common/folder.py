@@ -1,0 +1,143 @@
+"""Inspection of a diffusers-format folder, without torch.
+
+A card folder is what `save_pretrained` of a diffusers pipeline writes: `model_index.json` and one folder per
+component. It may also hold a `recipe.json` with the generation defaults that suit the weights.
+`inspect_folder` finds what would make a load fail, or worse, succeed with random weights, before anything is
+imported or copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from mutoscope.models.common.files import read_json, weight_files
+from mutoscope.platform.engine.card import ComponentSpec, Recipe, invalid_parameter
+from mutoscope.platform.errors import InvalidFolder
+
+INDEX = "model_index.json"
+RECIPE = "recipe.json"
+
+RecipeT = TypeVar("RecipeT", bound=Recipe)
+
+
+class Contents:
+    """A checked folder: files, class and configuration of every component present."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, tuple[str, ...]] = {}
+        self.classes: dict[str, str] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
+
+
+def inspect_folder(folder: Path, specs: Sequence[ComponentSpec], pipelines: Sequence[str]) -> Contents:
+    """Check that `folder` holds one of `pipelines` with every component of `specs` whole and of a known
+    class.
+
+    Returns:
+        Contents: file names relative to `folder`, by component; optional components that are absent are left
+            out.
+
+    Raises:
+        InvalidFolder: one line that names the file at fault and the remedy.
+    """
+    index = _read_index(folder, pipelines)
+    contents = Contents(folder)
+    for spec in specs:
+        entry = index.get(spec.name)
+        if _absent(entry):
+            if spec.optional:
+                continue
+            raise InvalidFolder(f"{folder / INDEX} names no {spec.name}: use a folder with every component")
+        _check_class(folder, spec, entry)
+        _inspect_component(contents, spec, str(entry[1]))
+    return contents
+
+
+def _read_index(folder: Path, pipelines: Sequence[str]) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise InvalidFolder(f"{folder} is not a folder: give the path of a diffusers-format folder")
+    if not (folder / INDEX).is_file():
+        raise InvalidFolder(
+            f"{folder} has no {INDEX}: give the folder that a pipeline's save_pretrained wrote"
+        )
+    index = read_json(folder / INDEX)
+    found = index.get("_class_name")
+    if found not in pipelines:
+        raise InvalidFolder(
+            f"{folder} holds a {found}, not a {' or '.join(pipelines)}: use the card of its family"
+        )
+    return index
+
+
+def _absent(entry: Any) -> bool:
+    return entry is None or (isinstance(entry, list) and (len(entry) != 2 or entry[1] is None))
+
+
+def _check_class(folder: Path, spec: ComponentSpec, entry: Any) -> None:
+    if not isinstance(entry, list) or not all(isinstance(part, str) for part in entry):
+        raise InvalidFolder(f"{folder / INDEX} describes {spec.name} as {entry!r}: expected [library, class]")
+    if entry[1] not in spec.classes:
+        wanted = " or ".join(spec.classes)
+        raise InvalidFolder(f"{folder / INDEX} declares {spec.name} as {entry[1]}: the card needs {wanted}")
+
+
+def _inspect_component(contents: Contents, spec: ComponentSpec, declared: str) -> None:
+    folder = contents.folder / spec.name
+    if not folder.is_dir():
+        raise InvalidFolder(f"{folder} is missing: copy the {spec.name} component into the folder")
+    if spec.weighted:
+        config = read_json(folder / "config.json")
+        if (own := config_class(config)) not in (None, *spec.classes):
+            raise InvalidFolder(
+                f"{folder / 'config.json'} is of a {own}: the card needs {' or '.join(spec.classes)}"
+            )
+        names = ("config.json", *weight_files(folder))
+    else:
+        names = tuple(sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")))
+        config = {name: read_json(folder / name) for name in names if name.endswith("_config.json")}
+        if not config:
+            raise InvalidFolder(f"{folder} has no configuration: copy the {spec.name} component again")
+        config = next(iter(config.values()))
+    contents.configs[spec.name] = config
+    contents.classes[spec.name] = declared
+    contents.files[spec.name] = tuple(f"{spec.name}/{name}" for name in names)
+
+
+def config_class(config: Mapping[str, Any]) -> str | None:
+    """The class a component's own configuration names (diffusers `_class_name`, transformers
+    `architectures`).
+    """
+    name = config.get("_class_name") or next(iter(config.get("architectures") or ()), None)
+    return None if name is None else str(name)
+
+
+def read_recipe(folder: Path, kind: type[RecipeT], defaults: Mapping[str, Any]) -> RecipeT:
+    """The folder's recipe: `defaults`, overridden by its `recipe.json` if there is one.
+
+    Raises:
+        InvalidFolder: `recipe.json` is unreadable or a field of it is unknown or out of range.
+    """
+    path = folder / RECIPE
+    given = read_json(path) if path.is_file() else {}
+    try:
+        return kind.model_validate({**defaults, **given})
+    except ValidationError as error:
+        raise InvalidFolder(f"{path}: {invalid_parameter(error, given)}") from None
+
+
+def require_equal(contents: Contents, *facts: tuple[str, str, Any]) -> None:
+    """Refuse components that cannot work together: all `facts` (component, what, value) must share one
+    value.
+    """
+    (first, what, wanted), *rest = facts
+    for component, other, value in rest:
+        if value != wanted:
+            raise InvalidFolder(
+                f"{contents.folder} mixes components: {first} {what} is {wanted} but {component} {other} is {value}; "
+                "take both from the same model"
+            )

@@ -1,0 +1,77 @@
+"""The card of FLUX.1 text to image, from the starter model to FLUX.1-dev. No torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
+
+TOKENIZERS = (
+    "TokenizersBackend",
+    "PreTrainedTokenizerFast",
+    "CLIPTokenizer",
+    "CLIPTokenizerFast",
+    "T5Tokenizer",
+    "T5TokenizerFast",
+)
+
+
+class FluxRecipe(Recipe):
+    """Defaults and limits of one folder of FLUX weights."""
+
+    embedded_guidance: float = Field(
+        3.5,
+        ge=0,
+        description="Guidance scale told to guidance-distilled transformers (FLUX.1-dev); others ignore it.",
+    )
+
+
+class FluxParameters(BaseModel):
+    """What a request may set; a field left out takes the recipe's value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: str = Field(min_length=1, description="What the picture shows.")
+    negative_prompt: str | None = Field(None, description="What guidance steers away from.")
+    height: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
+    width: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
+    num_inference_steps: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="Denoising steps."
+    )
+    guidance_scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Classifier-free guidance g in u + g(c - u); 1 and below turn it off."
+    )
+    embedded_guidance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Guidance scale told to guidance-distilled transformers; others ignore it."
+    )
+    max_sequence_length: Annotated[int, Field(ge=1, le=512)] | None = Field(
+        None, description="Prompt length in T5 tokens; longer prompts are cut, as the text encoders require."
+    )
+
+
+CARD = Card(
+    id="flux-t2i",
+    title="FLUX.1 text to image",
+    components=(
+        ComponentSpec("transformer", "diffusers", ("FluxTransformer2DModel",)),
+        ComponentSpec("vae", "diffusers", ("AutoencoderKL",)),
+        ComponentSpec("text_encoder", "transformers", ("CLIPTextModel",)),
+        ComponentSpec("text_encoder_2", "transformers", ("T5EncoderModel",)),
+        ComponentSpec("tokenizer", "transformers", TOKENIZERS, weighted=False),
+        ComponentSpec("tokenizer_2", "transformers", TOKENIZERS, weighted=False),
+        ComponentSpec("scheduler", "diffusers", ("FlowMatchEulerDiscreteScheduler",), weighted=False),
+    ),
+    inputs=(),
+    outputs=(
+        Slot("image", "image", "The picture, uint8 (H, W, 3)."),
+        Slot("latent", "latent", "Final packed latents, float32 (1, tokens, channels)."),
+    ),
+    parameters=FluxParameters,
+    recipe=FluxRecipe,
+    inspector="mutoscope.models.flux.folder:inspect",
+    loader="mutoscope.models.flux.components:load",
+    builder="mutoscope.models.flux.program:build",
+    sources=("mutoscope.models.flux", "mutoscope.models.common"),
+)
