@@ -1,1 +1,15 @@
-"""Bytes: a content-addressed store on fsspec and the codecs of each medium."""
+"""Bytes: a content-addressed store on fsspec and the codecs of each medium.
+
+    ref       what a caller holds instead of bytes
+    store     put, get and verify by digest
+    reader    the verifying stream
+    backend   what the store asks of a medium; local (a folder) and remote (anything fsspec knows) answer
+    codecs/   one module per medium: value -> bytes and back
+
+Nothing here knows the catalog, and nothing imports torch.
+"""
+
+from mutoscope.platform.artifacts.store import ArtifactStore
+from mutoscope.platform.refs import KINDS, ArtifactRef, parse_reference
+
+__all__ = ["KINDS", "ArtifactRef", "ArtifactStore", "parse_reference"]
