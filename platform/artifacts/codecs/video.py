@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import av
@@ -49,16 +51,11 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     frames_THWC = _checked_frames(value)
     rate = _checked_rate(meta.get("fps"))
     total, height, width, _ = frames_THWC.shape
-    buffer = io.BytesIO()
-    options = {"movflags": "+faststart", "fflags": "+bitexact"}
-    with av.open(buffer, "w", format="mp4", options=options) as container:
-        stream = container.add_stream("libx264", rate=rate)
-        _configure(stream, height, width, rate)
-        for index in range(total):
-            frame = av.VideoFrame.from_ndarray(_to_yuv420p(frames_THWC[index]), format="yuv420p")
-            frame.pts, frame.time_base = index, 1 / rate
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    # A real file: to move the index to the front the muxer opens its own output a second time.
+    with tempfile.TemporaryDirectory(prefix="mutoscope-") as folder:
+        path = Path(folder) / "video.mp4"
+        _write(path, frames_THWC, rate)
+        data = path.read_bytes()
     facts = {
         "fps": meta["fps"],
         "frames": total,
@@ -67,7 +64,7 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
         "frames_sha256": frames_digest(frames_THWC),
         "encoder": f"libx264 crf={_CRF} libavcodec={'.'.join(map(str, av.library_versions['libavcodec']))}",
     }
-    return Encoded(buffer.getvalue(), MEDIA_TYPE, {**meta, **facts})
+    return Encoded(data, MEDIA_TYPE, {**meta, **facts})
 
 
 def decode(data: bytes) -> Frames:
@@ -85,6 +82,19 @@ def decode(data: bytes) -> Frames:
 def frames_digest(frames_THWC: Frames) -> str:
     """SHA-256 of the raw frames, hex."""
     return hashlib.sha256(np.ascontiguousarray(frames_THWC)).hexdigest()
+
+
+def _write(path: Path, frames_THWC: Frames, rate: Fraction) -> None:
+    _, height, width, _ = frames_THWC.shape
+    options = {"movflags": "+faststart", "fflags": "+bitexact"}
+    with av.open(str(path), "w", format="mp4", options=options) as container:
+        stream = container.add_stream("libx264", rate=rate)
+        _configure(stream, height, width, rate)
+        for index, frame_HWC in enumerate(frames_THWC):
+            frame = av.VideoFrame.from_ndarray(_to_yuv420p(frame_HWC), format="yuv420p")
+            frame.pts, frame.time_base = index, 1 / rate
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
 
 
 def _configure(stream: VideoStream, height: int, width: int, rate: Fraction) -> None:
