@@ -44,13 +44,13 @@ class ComponentSpec:
 
 
 class Recipe(BaseModel):
-    """Generation defaults and limits of one folder of weights, as read from its `recipe.json` and its
-    configs.
+    """Generation defaults and limits of one folder of weights, read from its `recipe.json` and its configs.
 
-    Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`.
+    Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`. A field nobody
+    knows is refused: a misspelt default would otherwise be ignored in silence.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     height: int = Field(description="Default height, pixels.")
     width: int = Field(description="Default width, pixels.")
@@ -65,12 +65,17 @@ class Recipe(BaseModel):
     max_sequence_length: int = Field(ge=1, description="Prompt length, tokens.")
     negative_prompt: str = ""
 
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Refuse resolved parameters, sizes apart, that these weights cannot serve. Families extend it.
+
+        Raises:
+            InvalidParameter: names the field, the value and what would be accepted.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class FolderSummary:
-    """What an inspection of a card folder found: files per component, relative to the folder, and the
-    recipe.
-    """
+    """What an inspection of a card folder found: files per component, relative to the folder, and the recipe."""
 
     folder: Path
     components: Mapping[str, tuple[str, ...]]
@@ -129,6 +134,7 @@ class Card:
             if value is None and hasattr(recipe, name):
                 values[name] = getattr(recipe, name)
         self._check_size(values, recipe)
+        recipe.check(values)
         return values
 
     def _check_size(self, values: Mapping[str, Any], recipe: Recipe) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mutoscope.platform.engine.card import Recipe
+from mutoscope.platform.engine.request import Output, Request
+
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
@@ -28,6 +31,10 @@ class WorkPlan:
     shape: tuple[Any, ...]
     run: Callable[[], Any]
     cost: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.cost > 0:
+            raise ValueError(f"a work plan costs more than nothing, or its request starves the rest: {self.cost}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,13 @@ class Loop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ComponentNode:
-    """A program node that is a single step: `run(slots) -> slots it fills`."""
+    """A program node that is a single step: `run(slots) -> slots it fills`. `cost` is that of its work plan."""
 
     name: str
     kind: str
     run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     shape: Callable[[Mapping[str, Any]], tuple[Any, ...]] = field(default=lambda slots: ())
+    cost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +89,32 @@ class LoopNode:
 class Program:
     """One card's nodes in order, over named slots.
 
-    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. `outputs(slots)` turns
-    the final slots into the card's output slots.
+    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. Nodes see them read-only.
+
+    Attributes:
+        outputs: turns the final slots into the card's output slots, all of them and no others.
+        check: what only the loaded card can judge of a request, such as an input's size; raises
+            InvalidParameter before any work is done.
     """
 
     nodes: tuple[ComponentNode | LoopNode, ...]
-    outputs: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    outputs: Callable[[Mapping[str, Any]], Mapping[str, Output]]
+    check: Callable[[Request], None] = field(default=lambda request: None)
+
+    def total(self, slots: Mapping[str, Any]) -> int:
+        """Work plans a request takes in all, known before the first."""
+        return sum(node.total(slots) if isinstance(node, LoopNode) else 1 for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the
-    recipe.
+    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the recipe.
+
+    Attributes:
+        device, dtype: a `torch.device` and a `torch.dtype`.
     """
 
     components: Mapping[str, Any]
-    recipe: Any
+    recipe: Recipe
     device: Any
     dtype: Any

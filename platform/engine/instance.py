@@ -1,0 +1,99 @@
+"""An instance: a card resident on a device, every component at a known weight version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from mutoscope.platform.engine.card import Card, Recipe, invalid_parameter, resolve_entrypoint
+from mutoscope.platform.engine.loop import BuildContext, Program
+from mutoscope.platform.errors import InvalidFolder
+
+RECIPE = "recipe"
+"""The stateless component that every card has besides those it declares."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What the engine runs requests on. It never changes: nothing of any request is kept here.
+
+    Attributes:
+        weights: artifact digest of each component's weights, as far as the caller knows them.
+    """
+
+    card: Card
+    program: Program
+    recipe: Recipe
+    device: torch.device
+    weights: Mapping[str, str] = field(default_factory=dict)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given, so that progress and timings tell the truth."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def load_instance(
+    card: Card,
+    source: Path | Mapping[str, Path],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str = "float32",
+    weights: Mapping[str, str] | None = None,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+) -> Instance:
+    """Load a card's components and build its program.
+
+    Args:
+        source: a diffusers-format folder, which is inspected first; or a folder for each component, wherever these
+            lie, trusted as they are. With the latter the resolved recipe is `recipe`, or the JSON file
+            `source["recipe"]` (or `recipe.json` in that folder).
+        dtype: "float32", "bfloat16" or "float16".
+        weights: artifact digest by component, recorded on the instance.
+        recipe: overrides the recipe found in `source`.
+
+    Raises:
+        InvalidFolder: a component or the recipe is missing, damaged or of another class.
+    """
+    if isinstance(source, Mapping):
+        paths = {name: Path(path) for name, path in source.items() if name != RECIPE}
+        resolved = _recipe(card, recipe if recipe is not None else _read_recipe(card, source))
+    else:
+        summary = card.inspect(Path(source))
+        paths = {name: summary.folder / name for name in summary.components}
+        resolved = summary.recipe if recipe is None else _recipe(card, recipe)
+    target, precision = torch.device(device), _DTYPES[dtype]
+    components = resolve_entrypoint(card.loader)(paths, device=target, dtype=precision)
+    program: Program = resolve_entrypoint(card.builder)(BuildContext(components, resolved, target, precision))
+    return Instance(card=card, program=program, recipe=resolved, device=target, weights=dict(weights or {}))
+
+
+def _read_recipe(card: Card, source: Mapping[str, Path]) -> Mapping[str, Any]:
+    if RECIPE not in source:
+        raise InvalidFolder(f"{card.id} comes without a recipe: give one beside its components")
+    path = Path(source[RECIPE])
+    path = path / "recipe.json" if path.is_dir() else path
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidFolder(f"{path} is not a readable recipe ({error}): import the card's folder again") from None
+    if not isinstance(value, dict):
+        raise InvalidFolder(f"{path} holds no JSON object: import the card's folder again")
+    return value
+
+
+def _recipe(card: Card, given: Recipe | Mapping[str, Any]) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    try:
+        return card.recipe.model_validate(dict(given))
+    except ValidationError as error:
+        raise InvalidFolder(f"recipe of {card.id}: {invalid_parameter(error, given)}") from None
