@@ -1,1 +1,30 @@
-"""Rows: runs, artifacts, edges, weight versions and workers, and the queries over them."""
+"""Rows: runs, artifacts, edges, weight versions and workers, and the queries over them.
+
+    tables      the schema, each invariant at its column
+    database    connections and transactions; clock: whose time leases go by; schema: revisions
+    records     what goes in and out about runs
+    runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and generated
+    artifacts   weights   workers   workflows   incidents
+    catalog     all of it behind one object
+
+The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `platform.refs`.
+"""
+
+from mutoscope.platform.catalog.catalog import Catalog
+from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec
+from mutoscope.platform.catalog.weights import WeightVersion
+from mutoscope.platform.catalog.workers import WorkerInfo
+from mutoscope.platform.catalog.workflows import WorkflowRecord
+
+__all__ = [
+    "Catalog",
+    "Enqueued",
+    "Incident",
+    "RenewResult",
+    "RunRecord",
+    "RunSpec",
+    "WeightVersion",
+    "WorkerInfo",
+    "WorkflowRecord",
+]

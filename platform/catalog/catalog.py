@@ -1,0 +1,61 @@
+"""The catalog: one database, and a noun for each thing it knows."""
+
+from __future__ import annotations
+
+from mutoscope.platform.catalog import schema
+from mutoscope.platform.catalog.artifacts import Artifacts
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.incidents import Incidents
+from mutoscope.platform.catalog.runs import Runs
+from mutoscope.platform.catalog.weights import Weights
+from mutoscope.platform.catalog.workers import Workers
+from mutoscope.platform.catalog.workflows import Workflows
+
+
+class Catalog:
+    """Rows about artifacts and runs. Synchronous and thread-safe; each call is one transaction unless it says so."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.artifacts = Artifacts(database)
+        self.runs = Runs(database)
+        self.weights = Weights(database)
+        self.workers = Workers(database)
+        self.workflows = Workflows(database)
+        self.incidents = Incidents(database)
+
+    @classmethod
+    def open(cls, database_url: str) -> Catalog:
+        """Connect to a catalog of the code's own schema revision.
+
+        Args:
+            database_url: a SQLAlchemy URL, ``sqlite:////path/to/catalog.db`` or ``postgresql+psycopg://…``.
+
+        Raises:
+            SchemaMismatch: no schema, an older or a newer one; the message says what to do.
+        """
+        database = Database(database_url)
+        try:
+            schema.check(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @staticmethod
+    def migrate(database_url: str) -> None:
+        """Create or upgrade the database to the code's revision. Safe from several processes at once."""
+        database = Database(database_url)
+        try:
+            schema.migrate(database)
+        finally:
+            database.close()
+
+    @property
+    def url(self) -> str:
+        """The database's URL, without its password."""
+        return self._database.shown_url
+
+    def close(self) -> None:
+        """Close idle connections; the catalog opens new ones if it is used again."""
+        self._database.close()

@@ -1,0 +1,107 @@
+"""What the catalog hands out and takes in about runs: plain frozen records, no SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mutoscope.platform.refs import ArtifactRef
+
+RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Disposition = Literal["new", "attached", "hit"]
+
+WEIGHTS_ROLE = "weights:"
+"""Prefix of the roles under which a run used (or made) weights; the component's name follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A run to be queued: all that decides its output, and who asked.
+
+    Attributes:
+        kind: ``engine`` for a card's run.
+        card_digest: digest of the card's declaration and code.
+        contract: digest of the numeric contract the memo key was computed for; only such a worker may claim the run.
+        parameters: resolved; complete.
+        inputs: slot to artifact. weights: component to the digest of its ``weights`` artifact.
+        key_parts: what `memo_key` is the digest of; stored, so that a miss explains itself.
+        memo_key: None for a run that is never shared.
+        priority: higher is claimed first; equals in order of creation.
+        max_attempts: times the run may be claimed before it is given up.
+    """
+
+    kind: str
+    card: str
+    card_digest: str
+    contract: str
+    parameters: Mapping[str, Any]
+    seed: int | None
+    inputs: Mapping[str, ArtifactRef] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
+    key_parts: Mapping[str, Any] | None = None
+    memo_key: str | None = None
+    profile: str = "serve"
+    workflow_run_id: str | None = None
+    prefect_flow_run_id: str | None = None
+    prefect_task_run_id: str | None = None
+    priority: int = 0
+    max_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A row of `runs`. Times are seconds since the epoch by the database's clock; `timings` are seconds per node."""
+
+    id: str
+    kind: str
+    card: str | None
+    card_digest: str | None
+    contract: str | None
+    profile: str | None
+    memo_key: str | None
+    key_parts: Mapping[str, Any] | None
+    parameters: Mapping[str, Any]
+    seed: int | None
+    state: RunState
+    priority: int
+    attempt: int
+    max_attempts: int
+    cancel_requested: bool
+    worker: str | None
+    lease_expires_at: float | None
+    stage: str | None
+    step: int | None
+    total: int | None
+    workflow_run_id: str | None
+    prefect_flow_run_id: str | None
+    prefect_task_run_id: str | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    timings: Mapping[str, float] | None
+    error: Mapping[str, Any] | None
+
+    @property
+    def finished(self) -> bool:
+        """No state follows this one."""
+        return self.state in ("succeeded", "failed", "cancelled")
+
+    def __str__(self) -> str:
+        return f"{self.card or self.kind} run {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of a spec: a new queued run, an equal run under way, or one that has succeeded."""
+
+    run: RunRecord
+    disposition: Disposition
+
+
+@dataclass(frozen=True, slots=True)
+class RenewResult:
+    """Runs that are no longer the worker's, and runs it should stop."""
+
+    lost: frozenset[str]
+    cancelled: frozenset[str]

@@ -1,0 +1,288 @@
+"""Runs: queued once per memo key, looked up, cancelled, or recorded when done elsewhere. What a worker does to a run
+is in `claims`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, insert, or_, select, true, update
+from sqlalchemy.exc import IntegrityError
+
+from mutoscope.platform.catalog.artifacts import prefix_range, record_all
+from mutoscope.platform.catalog.claims import Claims
+from mutoscope.platform.catalog.clock import now
+from mutoscope.platform.catalog.edges import IN_FLIGHT, RUN_COLUMNS, add_edges, roles, to_run
+from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
+from mutoscope.platform.catalog.tables import artifacts, edges, runs
+from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
+from mutoscope.platform.ids import new_id
+from mutoscope.platform.refs import ArtifactRef
+
+class Runs(Claims):
+    """`catalog.runs`."""
+
+    def enqueue(self, spec: RunSpec, *, present: Callable[[str], bool]) -> Enqueued:
+        """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached).
+
+        Args:
+            present: whether the store holds a digest. Asked outside any transaction: a slow store must not hold the
+                catalog's write lock.
+
+        Raises:
+            UnknownReference: the spec pins weights that the catalog does not know.
+        """
+        while True:
+            hit, judged = self._find_hit(spec.memo_key, present)
+            if hit is not None:
+                return Enqueued(hit, "hit")
+            try:
+                queued = self._queue(spec, judged)
+            except IntegrityError:
+                if spec.memo_key is not None and self._in_flight(spec.memo_key) is not None:
+                    continue  # another connection queued the key between our look and our insert (Postgres)
+                raise
+            if queued is not None:
+                return queued
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run with that full id. Raises UnknownReference."""
+        with self._database.read() as connection:
+            row = connection.execute(select(*RUN_COLUMNS).where(runs.c.id == run_id)).one_or_none()
+        if row is None:
+            raise UnknownReference(f"no run has the id {run_id!r}: `mutoscope ls runs` lists them")
+        return to_run(row)
+
+    def find(self, prefix: str) -> RunRecord:
+        """The run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
+        query = select(*RUN_COLUMNS).where(prefix_range(runs.c.id, prefix.lower())).order_by(runs.c.id).limit(6)
+        with self._database.read() as connection:
+            found = [to_run(row) for row in connection.execute(query)]
+        if not found:
+            raise UnknownReference(f"no run id starts with {prefix!r}: `mutoscope ls runs` lists them")
+        if len(found) > 1:
+            shown = ", ".join(run.id for run in found[:5])
+            raise AmbiguousReference(f"{prefix!r} begins several run ids ({shown}): add digits")
+        return found[0]
+
+    def list(
+        self,
+        *,
+        kind: str | None = None,
+        card: str | None = None,
+        state: str | None = None,
+        memo_key: str | None = None,
+        workflow_run_id: str | None = None,
+        limit: int = 50,
+    ) -> builtins.list[RunRecord]:
+        """Newest first, narrowed by what is given."""
+        given = {
+            runs.c.kind: kind,
+            runs.c.card: card,
+            runs.c.state: state,
+            runs.c.memo_key: memo_key,
+            runs.c.workflow_run_id: workflow_run_id,
+        }
+        query = select(*RUN_COLUMNS).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+        query = query.where(*(column == value for column, value in given.items() if value is not None))
+        with self._database.read() as connection:
+            return [to_run(row) for row in connection.execute(query)]
+
+    def outputs(self, run_id: str) -> dict[str, ArtifactRef]:
+        """What the run generated, by slot."""
+        with self._database.read() as connection:
+            return roles(connection, run_id, "generated")
+
+    def inputs(self, run_id: str) -> dict[str, ArtifactRef]:
+        """What the run used, by slot, weights aside."""
+        with self._database.read() as connection:
+            used = roles(connection, run_id, "used")
+        return {role: ref for role, ref in used.items() if not role.startswith(WEIGHTS_ROLE)}
+
+    def weights(self, run_id: str) -> dict[str, str]:
+        """The weights the run was pinned to: component to digest."""
+        with self._database.read() as connection:
+            used = roles(connection, run_id, "used")
+        return {
+            role.removeprefix(WEIGHTS_ROLE): ref.digest
+            for role, ref in used.items()
+            if role.startswith(WEIGHTS_ROLE)
+        }
+
+    def generated_by(self, digest: str) -> builtins.list[RunRecord]:
+        """The runs that generated an artifact, oldest first."""
+        query = (
+            select(*RUN_COLUMNS)
+            .join(edges, edges.c.run_id == runs.c.id)
+            .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
+            .order_by(runs.c.created_at, runs.c.id)
+        )
+        with self._database.read() as connection:
+            return [to_run(row) for row in connection.execute(query)]
+
+    def request_cancel(self, run_id: str, *, force: bool = False) -> RunRecord:
+        """One caller no longer wants the run.
+
+        Equal requests share a run, so it is cancelled only when the last of its callers has gone, or by `force`. A
+        queued run ends at once; a running one is stopped by its worker, which learns of it when it renews its lease.
+        """
+        with self._database.write() as connection:
+            waiters = runs.c.waiters - 1
+            last = true() if force else or_(runs.c.cancel_requested, waiters <= 0)
+            connection.execute(
+                update(runs)
+                .where(runs.c.id == run_id, runs.c.state.in_(IN_FLIGHT))
+                .values(waiters=case((waiters < 0, 0), else_=waiters), cancel_requested=last)
+            )
+            connection.execute(
+                update(runs)
+                .where(runs.c.id == run_id, runs.c.state == "queued", runs.c.cancel_requested)
+                .values(state="cancelled", finished_at=now())
+            )
+        return self.get(run_id)
+
+    def record_completed(
+        self,
+        kind: str,
+        *,
+        generated: Mapping[str, ArtifactRef],
+        used: Mapping[str, ArtifactRef | str] | None = None,
+        card: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        timings: Mapping[str, float] | None = None,
+        workflow_run_id: str | None = None,
+    ) -> RunRecord:
+        """Record work done outside the queue (an import, a train step) with its edges, in one transaction.
+
+        Args:
+            generated, used: role to artifact; a digest alone will do for one the catalog knows.
+        """
+        run_id, used = new_id(), used or {}
+        with self._database.write() as connection:
+            record_all(
+                self._database,
+                connection,
+                [*generated.values(), *(ref for ref in used.values() if isinstance(ref, ArtifactRef))],
+            )
+            connection.execute(
+                insert(runs).values(
+                    id=run_id,
+                    kind=kind,
+                    card=card,
+                    parameters=dict(parameters or {}),
+                    seed=seed,
+                    state="succeeded",
+                    timings=dict(timings) if timings is not None else None,
+                    workflow_run_id=workflow_run_id,
+                    created_at=now(),
+                    started_at=now(),
+                    finished_at=now(),
+                )
+            )
+            digests = {role: ref.digest if isinstance(ref, ArtifactRef) else ref for role, ref in used.items()}
+            add_edges(connection, run_id, "used", digests)
+            add_edges(connection, run_id, "generated", {role: ref.digest for role, ref in generated.items()})
+        return self.get(run_id)
+
+    def _find_hit(
+        self, memo_key: str | None, present: Callable[[str], bool]
+    ) -> tuple[RunRecord | None, builtins.list[str]]:
+        """The oldest success of the key whose outputs are all there, and the ids of every success looked at.
+
+        The oldest, so that what a key answers does not change when a later run disagrees (an incident).
+        """
+        if memo_key is None:
+            return None, []
+        with self._database.read() as connection:
+            succeeded = [to_run(row) for row in connection.execute(_successes(memo_key))]
+            outputs = [roles(connection, run.id, "generated") for run in succeeded]
+        for run, refs in zip(succeeded, outputs, strict=True):
+            if refs and all(present(ref.digest) for ref in refs.values()):
+                return run, []
+        return None, [run.id for run in succeeded]
+
+    def _queue(self, spec: RunSpec, judged: builtins.list[str]) -> Enqueued | None:
+        """Attach to the run under way, or insert one; None when a success appeared that has not been judged."""
+        with self._database.write() as connection:
+            if spec.memo_key is not None:
+                if [row.id for row in connection.execute(_successes(spec.memo_key))] != judged:
+                    return None
+                attached = self._attach(connection, spec)
+                if attached is not None:
+                    return Enqueued(attached, "attached")
+            return Enqueued(self._insert(connection, spec), "new")
+
+    def _attach(self, connection: Connection, spec: RunSpec) -> RunRecord | None:
+        # A caller who attaches revives a run whose cancellation its worker has not noticed yet.
+        row = connection.execute(
+            update(runs)
+            .where(runs.c.memo_key == spec.memo_key, runs.c.state.in_(IN_FLIGHT))
+            .values(
+                waiters=runs.c.waiters + 1,
+                cancel_requested=False,
+                priority=case((runs.c.priority < spec.priority, spec.priority), else_=runs.c.priority),
+            )
+            .returning(*RUN_COLUMNS)
+        ).one_or_none()
+        return to_run(row) if row else None
+
+    def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
+        record_all(self._database, connection, spec.inputs.values())
+        _require_known(connection, spec.weights)
+        row = connection.execute(
+            insert(runs)
+            .values(
+                id=new_id(),
+                kind=spec.kind,
+                card=spec.card,
+                card_digest=spec.card_digest,
+                contract=spec.contract,
+                profile=spec.profile,
+                memo_key=spec.memo_key,
+                key_parts=dict(spec.key_parts) if spec.key_parts is not None else None,
+                parameters=dict(spec.parameters),
+                seed=spec.seed,
+                state="queued",
+                priority=spec.priority,
+                max_attempts=spec.max_attempts,
+                workflow_run_id=spec.workflow_run_id,
+                prefect_flow_run_id=spec.prefect_flow_run_id,
+                prefect_task_run_id=spec.prefect_task_run_id,
+                created_at=now(),
+            )
+            .returning(*RUN_COLUMNS)
+        ).one()
+        used = {slot: ref.digest for slot, ref in spec.inputs.items()}
+        used |= {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
+        if len(used) != len(spec.inputs) + len(spec.weights):
+            raise InvalidParameter("inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}")
+        run = to_run(row)
+        add_edges(connection, run.id, "used", used)
+        return run
+
+    def _in_flight(self, memo_key: str) -> str | None:
+        query = select(runs.c.id).where(runs.c.memo_key == memo_key, runs.c.state.in_(IN_FLIGHT))
+        with self._database.read() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+
+def _successes(memo_key: str) -> Select[Any]:
+    return (
+        select(*RUN_COLUMNS)
+        .where(runs.c.memo_key == memo_key, runs.c.state == "succeeded")
+        .order_by(runs.c.finished_at, runs.c.id)
+    )
+
+
+def _require_known(connection: Connection, weights: Mapping[str, str]) -> None:
+    if not weights:
+        return
+    query = select(artifacts.c.digest).where(artifacts.c.digest.in_(set(weights.values())))
+    known = set(connection.execute(query).scalars())
+    for component, digest in weights.items():
+        if digest not in known:
+            raise UnknownReference(
+                f"weights {digest[:12]} of {component} are not in the catalog: `mutoscope weights import` them first"
+            )

@@ -1,0 +1,211 @@
+"""The tables, each invariant stated where it is kept.
+
+A graph in the shape of W3C PROV: artifacts (entities) and runs (activities) are the nodes, `edges` says which run used
+or generated which artifact. Because a checkpoint is an artifact and a train step is a run, "which weights made this,
+and what made those" is one recursive query over `edges`.
+
+Times are seconds since the epoch by the database's clock (`clock.now`). Rows outlive bytes: nothing here is deleted.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_DIGEST = String(64)
+_ID = String(36)
+_JSON = JSON(none_as_null=True)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("digest", _DIGEST, primary_key=True),  # SHA-256 of the bytes; the bytes were stored before the row
+    Column("kind", String(16), nullable=False),
+    Column("media_type", String(127), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("meta", _JSON, nullable=False),
+    Column("state", String(16), nullable=False),  # a tombstone keeps its edges: its lineage still answers
+    Column("created_at", Double, nullable=False),
+    CheckConstraint("state in ('present', 'tombstone')", name="state"),
+    CheckConstraint("size >= 0", name="size"),
+    Index(None, "kind", "created_at"),
+    Index(None, "created_at"),
+)
+
+workflow_runs = Table(
+    "workflow_runs",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("workflow", String(255), nullable=False),
+    Column("parent_id", _ID, ForeignKey("workflow_runs.id")),
+    Column("prefect_flow_run_id", _ID),
+    Column("parameters", _JSON, nullable=False),  # with the drawn seed: enough to run it again
+    Column("state", String(16), nullable=False),
+    Column("outputs", _JSON),  # output name -> digest
+    Column("error", _JSON),
+    Column("created_at", Double, nullable=False),
+    Column("finished_at", Double),
+    CheckConstraint("state in ('running', 'succeeded', 'failed', 'cancelled', 'crashed')", name="state"),
+    Index(None, "workflow", "created_at"),
+    Index(None, "prefect_flow_run_id"),
+    Index(None, "parent_id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", _ID, primary_key=True),  # UUIDv7: ids sort by creation
+    Column("kind", String(32), nullable=False),  # engine, import, train, reward, ...
+    Column("card", String(255)),
+    Column("card_digest", _DIGEST),
+    Column("contract", _DIGEST),  # digest of the numeric contract; only a worker of equal contract may claim
+    Column("profile", String(16)),
+    Column("memo_key", _DIGEST),  # null: never shared
+    Column("key_parts", _JSON),  # what the key was computed from: a miss explains itself field by field
+    Column("parameters", _JSON, nullable=False),
+    Column("seed", BigInteger),
+    Column("state", String(16), nullable=False),
+    Column("priority", Integer, nullable=False, server_default=text("0")),  # higher is claimed first
+    Column("attempt", Integer, nullable=False, server_default=text("0")),  # times claimed
+    Column("max_attempts", Integer, nullable=False, server_default=text("1")),
+    Column("waiters", Integer, nullable=False, server_default=text("1")),  # callers not yet gone; see request_cancel
+    Column("cancel_requested", Boolean(create_constraint=False), nullable=False, server_default=text("false")),
+    Column("worker", _ID),  # the owner, while running; afterwards who ran it
+    Column("lease_expires_at", Double),  # past this, anybody may take the run
+    Column("stage", String(64)),  # progress: program node at work, finished work plans, of so many
+    Column("step", Integer),
+    Column("total", Integer),
+    Column("workflow_run_id", _ID, ForeignKey("workflow_runs.id")),
+    Column("prefect_flow_run_id", _ID),
+    Column("prefect_task_run_id", _ID),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("timings", _JSON),  # seconds per program node
+    Column("error", _JSON),  # of the last attempt
+    CheckConstraint("state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
+    CheckConstraint("state <> 'running' or (worker is not null and lease_expires_at is not null)", name="owned"),
+    Index(None, "memo_key", "state"),
+    Index(None, "workflow_run_id"),
+    Index(None, "created_at"),
+)
+
+# Single-flight: at most one run computes a key at a time. A second insert fails, and its caller attaches instead.
+Index(
+    "uq_runs_memo_key_in_flight",
+    runs.c.memo_key,
+    unique=True,
+    sqlite_where=runs.c.state.in_(("queued", "running")),
+    postgresql_where=runs.c.state.in_(("queued", "running")),
+)
+# The queue proper: small however long the history grows.
+Index(
+    "ix_runs_queue",
+    runs.c.priority,
+    runs.c.created_at,
+    sqlite_where=runs.c.state.in_(("queued", "running")),
+    postgresql_where=runs.c.state.in_(("queued", "running")),
+)
+
+edges = Table(
+    "edges",
+    metadata,
+    Column("run_id", _ID, ForeignKey("runs.id"), primary_key=True),
+    Column("direction", String(9), primary_key=True),
+    Column("role", String(255), primary_key=True),  # slot name, or weights:<component>
+    Column("ordinal", Integer, primary_key=True),  # position within a role that takes several
+    Column("artifact_digest", _DIGEST, ForeignKey("artifacts.digest"), nullable=False),
+    CheckConstraint("direction in ('used', 'generated')", name="direction"),
+    Index(None, "artifact_digest", "direction", "run_id"),
+)
+
+weight_versions = Table(
+    "weight_versions",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("card", String(255), nullable=False),
+    Column("component", String(255), nullable=False),
+    Column("ordinal", Integer, nullable=False),  # 1, 2, 3, ... per component of a card, without gaps
+    Column("artifact_digest", _DIGEST, ForeignKey("artifacts.digest"), nullable=False),
+    Column("parent_id", _ID, ForeignKey("weight_versions.id")),
+    Column("produced_by_run", _ID, ForeignKey("runs.id")),
+    Column("metrics", _JSON),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("card", "component", "ordinal"),
+    Index(None, "artifact_digest"),
+)
+
+weight_aliases = Table(
+    "weight_aliases",
+    metadata,
+    # Append-only: an alias is its newest row, the older rows are its history.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("card", String(255), nullable=False),
+    Column("component", String(255), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("version_id", _ID, ForeignKey("weight_versions.id"), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index(None, "card", "component", "name", "id"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", _ID, primary_key=True),  # drawn per process: a restarted worker is another worker
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("device", String(255), nullable=False),
+    Column("cards", _JSON, nullable=False),  # card -> digests, numeric contract, resident weights
+    Column("state", String(16), nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("heartbeat_at", Double, nullable=False),
+    Index(None, "heartbeat_at"),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("kind", String(32), nullable=False),  # determinism: other bytes under an equal memo key
+    Column("memo_key", _DIGEST),
+    Column("run_id", _ID, ForeignKey("runs.id"), nullable=False),
+    Column("earlier_run_id", _ID, ForeignKey("runs.id")),
+    Column("details", _JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index(None, "created_at"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    # A reader's promise to the collector: these bytes are in use until then, even if nothing else points at them.
+    Column("id", _ID, primary_key=True),
+    Column("holder", String(255), nullable=False),
+    Column("artifact_digest", _DIGEST, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Index(None, "artifact_digest", "expires_at"),
+)

@@ -1,0 +1,212 @@
+"""Weight versions: named, ordered pointers to `weights` artifacts, per component of a card.
+
+``flux-t2i/transformer@12`` is the twelfth version; ``@live`` is an alias. Aliases move, versions never change.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, select
+
+from mutoscope.platform.catalog.clock import now
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.tables import artifacts, weight_aliases, weight_versions
+from mutoscope.platform.errors import InvalidParameter, UnknownReference
+from mutoscope.platform.ids import new_id
+
+LIVE = "live"
+"""The alias that new runs are pinned to."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightVersion:
+    """A row of `weight_versions`; `str()` is the name people use. `created_at`: seconds since the epoch."""
+
+    id: str
+    card: str
+    component: str
+    ordinal: int
+    digest: str
+    parent_id: str | None
+    produced_by_run: str | None
+    metrics: Mapping[str, Any] | None
+    created_at: float
+
+    def __str__(self) -> str:
+        return f"{self.card}/{self.component}@{self.ordinal}"
+
+
+_COLUMNS = (
+    weight_versions.c.id,
+    weight_versions.c.card,
+    weight_versions.c.component,
+    weight_versions.c.ordinal,
+    weight_versions.c.artifact_digest,
+    weight_versions.c.parent_id,
+    weight_versions.c.produced_by_run,
+    weight_versions.c.metrics,
+    weight_versions.c.created_at,
+)
+
+
+def to_version(row: Row[Any]) -> WeightVersion:
+    """The record of a row that holds the version's columns in order."""
+    return WeightVersion(*row)
+
+
+class Weights:
+    """`catalog.weights`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def publish(
+        self,
+        card: str,
+        component: str,
+        artifact_digest: str,
+        run_id: str | None = None,
+        parent: WeightVersion | None = None,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> WeightVersion:
+        """Add a version and make it live, or return the live one when it has these bytes already.
+
+        Args:
+            run_id: the run that made the weights. parent: the version they were trained from.
+
+        Raises:
+            UnknownReference: the catalog does not know the artifact.
+        """
+        with self._database.write() as connection:
+            live = connection.execute(_aliased(card, component, LIVE)).one_or_none()
+            if live is not None and live.artifact_digest == artifact_digest:
+                return to_version(live)
+            known = select(artifacts.c.digest).where(artifacts.c.digest == artifact_digest)
+            if connection.execute(known).first() is None:
+                raise UnknownReference(f"weights {artifact_digest[:12]} are not in the catalog: record them first")
+            of_component = (weight_versions.c.card == card, weight_versions.c.component == component)
+            last = connection.execute(select(func.max(weight_versions.c.ordinal)).where(*of_component)).scalar()
+            row = connection.execute(
+                insert(weight_versions)
+                .values(
+                    id=new_id(),
+                    card=card,
+                    component=component,
+                    ordinal=(last or 0) + 1,
+                    artifact_digest=artifact_digest,
+                    parent_id=parent.id if parent else None,
+                    produced_by_run=run_id,
+                    metrics=dict(metrics) if metrics is not None else None,
+                    created_at=now(),
+                )
+                .returning(*_COLUMNS)
+            ).one()
+            version = to_version(row)
+            _point(connection, LIVE, version)
+        return version
+
+    def live(self, card: str) -> dict[str, WeightVersion]:
+        """The live version of each component; empty for a card without weights."""
+        return {version.component: version for version in self._aliases(card, LIVE)}
+
+    def get(self, name: str) -> WeightVersion:
+        """The version named ``card/component@12`` or ``card/component@alias``. Raises UnknownReference."""
+        path, at, suffix = name.partition("@")
+        card, slash, component = path.partition("/")
+        if not (at and slash and card and component and suffix):
+            raise UnknownReference(f"{name!r} names no weights: write card/component@number or card/component@live")
+        if suffix.isdecimal():
+            query = select(*_COLUMNS).where(
+                weight_versions.c.card == card,
+                weight_versions.c.component == component,
+                weight_versions.c.ordinal == int(suffix),
+            )
+        else:
+            query = _aliased(card, component, suffix)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise UnknownReference(f"no weights are named {name!r}: `mutoscope weights list` shows those there are")
+        return to_version(row)
+
+    def list(self, card: str | None = None) -> builtins.list[WeightVersion]:
+        """All versions, by card and component, oldest first."""
+        query = select(*_COLUMNS).order_by(
+            weight_versions.c.card, weight_versions.c.component, weight_versions.c.ordinal
+        )
+        if card is not None:
+            query = query.where(weight_versions.c.card == card)
+        with self._database.read() as connection:
+            return [to_version(row) for row in connection.execute(query)]
+
+    def set_alias(self, name: str, version: WeightVersion) -> None:
+        """Point an alias of the version's component at it. Where it pointed before stays on record."""
+        if not name or name.isdecimal() or not name.replace("-", "").replace("_", "").isalnum():
+            raise InvalidParameter("alias", name, "use letters, digits, - and _, not a number alone")
+        with self._database.write() as connection:
+            current = connection.execute(_aliased(version.card, version.component, name)).one_or_none()
+            if current is None or current.id != version.id:
+                _point(connection, name, version)
+
+    def alias_history(self, card: str, component: str, name: str) -> builtins.list[tuple[float, WeightVersion]]:
+        """Where the alias has pointed: (since when, version), oldest first; the last one is current."""
+        query = (
+            select(*_COLUMNS, weight_aliases.c.created_at.label("since"))
+            .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+            .where(
+                weight_aliases.c.card == card,
+                weight_aliases.c.component == component,
+                weight_aliases.c.name == name,
+            )
+            .order_by(weight_aliases.c.id)
+        )
+        with self._database.read() as connection:
+            return [(row[-1], WeightVersion(*row[:-1])) for row in connection.execute(query)]
+
+    def versions_of_digest(self, digest: str) -> builtins.list[WeightVersion]:
+        """Every name those bytes have, oldest first."""
+        query = (
+            select(*_COLUMNS)
+            .where(weight_versions.c.artifact_digest == digest)
+            .order_by(weight_versions.c.created_at, weight_versions.c.id)
+        )
+        with self._database.read() as connection:
+            return [to_version(row) for row in connection.execute(query)]
+
+    def _aliases(self, card: str, name: str) -> builtins.list[WeightVersion]:
+        newest = (
+            select(func.max(weight_aliases.c.id))
+            .where(weight_aliases.c.card == card, weight_aliases.c.name == name)
+            .group_by(weight_aliases.c.component)
+        )
+        query = (
+            select(*_COLUMNS)
+            .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+            .where(weight_aliases.c.id.in_(newest))
+            .order_by(weight_versions.c.component)
+        )
+        with self._database.read() as connection:
+            return [to_version(row) for row in connection.execute(query)]
+
+
+def _aliased(card: str, component: str, name: str) -> Select[Any]:
+    newest = select(func.max(weight_aliases.c.id)).where(
+        weight_aliases.c.card == card, weight_aliases.c.component == component, weight_aliases.c.name == name
+    )
+    return (
+        select(*_COLUMNS)
+        .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+        .where(weight_aliases.c.id == newest.scalar_subquery())
+    )
+
+
+def _point(connection: Connection, name: str, version: WeightVersion) -> None:
+    connection.execute(
+        insert(weight_aliases).values(
+            card=version.card, component=version.component, name=name, version_id=version.id, created_at=now()
+        )
+    )
