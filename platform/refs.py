@@ -106,7 +106,9 @@ def parse_reference(text: str) -> tuple[str | None, str]:
     kind, colon, prefix = text.strip().rpartition(":")
     prefix = prefix.lower()
     if (colon and kind not in KINDS) or not _PREFIX.fullmatch(prefix):
-        raise UnknownReference(f"{text!r} is not an artifact: write kind:digits or digits, such as video:3fa9c1")
+        raise UnknownReference(
+            f"{text!r} is not an artifact: write kind:digits or digits, such as video:3fa9c1"
+        )
     return (kind if colon else None), prefix
 
 
@@ -118,7 +120,9 @@ def _checked_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidParameter("meta", meta, f"use plain JSON data ({error})") from None
     if len(encoded) > _MAX_META_BYTES:
         raise InvalidParameter(
-            "meta", meta, f"keep it within {_MAX_META_BYTES} bytes of JSON (it has {len(encoded)}); store it as bytes"
+            "meta",
+            meta,
+            f"keep it within {_MAX_META_BYTES} bytes of JSON (it has {len(encoded)}); store it as bytes",
         )
     copied: dict[str, Any] = json.loads(encoded)
     return copied

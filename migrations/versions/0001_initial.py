@@ -13,6 +13,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+
 def upgrade() -> None:
 
     op.create_table(
@@ -229,7 +230,7 @@ def upgrade() -> None:
         sa.Column("card", sa.String(length=255), nullable=False),
         sa.Column("component", sa.String(length=255), nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
-        sa.Column("version_id", sa.String(length=36), nullable=False),
+        sa.Column("version_id", sa.String(length=36), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(
             ["version_id"], ["weight_versions.id"], name=op.f("fk_weight_aliases_version_id")
@@ -242,6 +243,7 @@ def upgrade() -> None:
             ["card", "component", "name", "id"],
             unique=False,
         )
+
 
 def downgrade() -> None:
 
@@ -296,4 +298,3 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_artifacts_created_at"))
 
     op.drop_table("artifacts")
-

@@ -64,8 +64,12 @@ class ComponentManifest:
         try:
             body = json.loads(data)
             if body["format"] != FORMAT:
-                raise ArtifactCorrupt(f"component manifest has format {body['format']!r}: this version reads {FORMAT}")
-            files = tuple(ManifestFile(str(f["path"]), str(f["digest"]), int(f["size"])) for f in body["files"])
+                raise ArtifactCorrupt(
+                    f"component manifest has format {body['format']!r}: this version reads {FORMAT}"
+                )
+            files = tuple(
+                ManifestFile(str(f["path"]), str(f["digest"]), int(f["size"])) for f in body["files"]
+            )
             component = str(body["component"])
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactCorrupt(f"not a component manifest ({error}): import the folder again") from error

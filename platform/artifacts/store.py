@@ -196,7 +196,9 @@ def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterator[Buffer]:
     if read is None:
         for chunk in cast(Iterable[bytes], source):
             if not isinstance(chunk, bytes | bytearray | memoryview):
-                raise InvalidParameter("source", type(chunk).__name__, "use bytes, a path, or chunks of bytes")
+                raise InvalidParameter(
+                    "source", type(chunk).__name__, "use bytes, a path, or chunks of bytes"
+                )
             yield chunk
         return
     while chunk := read(CHUNK_BYTES):

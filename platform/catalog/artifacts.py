@@ -13,7 +13,13 @@ from mutoscope.platform.catalog.tables import artifacts, edges, runs, workflow_r
 from mutoscope.platform.errors import AmbiguousReference, UnknownReference
 from mutoscope.platform.refs import ArtifactRef, parse_reference
 
-REF_COLUMNS = (artifacts.c.digest, artifacts.c.kind, artifacts.c.media_type, artifacts.c.size, artifacts.c.meta)
+REF_COLUMNS = (
+    artifacts.c.digest,
+    artifacts.c.kind,
+    artifacts.c.media_type,
+    artifacts.c.size,
+    artifacts.c.meta,
+)
 
 _SHOWN_CANDIDATES = 5
 
@@ -82,7 +88,9 @@ class Artifacts:
             AmbiguousReference: several match; the message lists them.
         """
         kind, prefix = parse_reference(reference)
-        query = select(*REF_COLUMNS).where(prefix_range(artifacts.c.digest, prefix)).order_by(artifacts.c.digest)
+        query = (
+            select(*REF_COLUMNS).where(prefix_range(artifacts.c.digest, prefix)).order_by(artifacts.c.digest)
+        )
         if kind is not None:
             query = query.where(artifacts.c.kind == kind)
         with self._database.read() as connection:
@@ -95,7 +103,9 @@ class Artifacts:
             raise AmbiguousReference(f"{reference!r} names several artifacts ({shown}{more}): add digits")
         return to_ref(rows[0])
 
-    def list(self, kind: str | None = None, limit: int = 50, workflow: str | None = None) -> list[ArtifactRef]:
+    def list(
+        self, kind: str | None = None, limit: int = 50, workflow: str | None = None
+    ) -> list[ArtifactRef]:
         """Newest first; of one kind, or generated within runs of one workflow, if asked."""
         query = select(*REF_COLUMNS).order_by(artifacts.c.created_at.desc(), artifacts.c.digest).limit(limit)
         if kind is not None:

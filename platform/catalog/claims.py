@@ -10,17 +10,96 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, insert, or_, select, tuple_, update
 
 from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.edges import RUN_COLUMNS, add_edges, roles, to_run
+from mutoscope.platform.catalog.edges import add_edges, roles, to_run
 from mutoscope.platform.catalog.records import RenewResult, RunRecord
-from mutoscope.platform.catalog.tables import incidents, runs
-from mutoscope.platform.errors import LeaseLost
+from mutoscope.platform.catalog.tables import in_flight, incidents, runs
+from mutoscope.platform.errors import InvalidParameter, LeaseLost
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
+
+_OWNED = and_(runs.c.id == bindparam("run"), runs.c.state == "running", runs.c.worker == bindparam("owner"))
+
+# A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again would run
+# it twice in one process.
+_EXPIRED = and_(
+    runs.c.state == "running", runs.c.lease_expires_at < now(), runs.c.worker != bindparam("owner")
+)
+_CLAIMABLE = and_(
+    in_flight,
+    or_(runs.c.state == "queued", _EXPIRED),
+    tuple_(runs.c.card, runs.c.contract).in_(bindparam("served", expanding=True)),
+    # For a card whose code digest the worker does not state, any code will do.
+    or_(
+        tuple_(runs.c.card, runs.c.card_digest).in_(bindparam("coded", expanding=True)),
+        runs.c.card.in_(bindparam("uncoded", expanding=True)),
+    ),
+)
+
+_ANY = select(runs.c.id).where(_CLAIMABLE).limit(1)
+_NEXT = (
+    select(runs.c.id)
+    .where(_CLAIMABLE)
+    .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
+    .limit(bindparam("most"))
+    .with_for_update(
+        skip_locked=True
+    )  # Postgres: claimants pass each other. SQLite has one writer at a time anyway.
+)
+_CANCELLED = (
+    update(runs)
+    .where(_CLAIMABLE, runs.c.cancel_requested)
+    .values(state="cancelled", lease_expires_at=None, finished_at=now())
+)
+_SPENT = select(runs).where(_CLAIMABLE, runs.c.state == "running", runs.c.attempt >= runs.c.max_attempts)
+_GIVE_UP = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values(state="failed", lease_expires_at=None, finished_at=now())
+)
+_TAKE = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values(
+        state="running",
+        attempt=runs.c.attempt + 1,
+        lease_expires_at=now() + bindparam("seconds"),
+        started_at=now(),
+        stage=None,
+        step=None,
+        total=None,
+    )
+    .returning(runs)
+)
+_RENEW = (
+    update(runs)
+    .where(
+        runs.c.id.in_(bindparam("wanted", expanding=True)),
+        runs.c.state == "running",
+        runs.c.worker == bindparam("owner"),
+    )
+    .values(lease_expires_at=now() + bindparam("seconds"))
+    .returning(runs.c.id, runs.c.cancel_requested)
+)
+_PROGRESS = update(runs).where(_OWNED)
+_LOOK = select(runs).where(_OWNED).with_for_update()
+_FINISH = update(runs).where(_OWNED).values(finished_at=now(), lease_expires_at=None).returning(runs)
+_REQUEUE = (
+    update(runs)
+    .where(_OWNED)
+    .values(state="queued", worker=None, lease_expires_at=None, stage=None, step=None, total=None)
+    .returning(runs)
+)
+_EARLIER = (
+    select(runs.c.id)
+    .where(runs.c.memo_key == bindparam("key"), runs.c.state == "succeeded", runs.c.id != bindparam("run"))
+    .order_by(runs.c.finished_at, runs.c.id)
+    .limit(1)
+)
 
 
 class Claims:
@@ -45,25 +124,26 @@ class Claims:
 
         Args:
             cards: card id to the digest of the numeric contract this worker runs it under; others are left alone.
-            card_digests: card id to the digest of its code here. If given, a run queued for other code is left alone
-                too: its memo key would name an output that this code did not make.
+            card_digests: card id to the digest of its code here. A run queued for other code is left alone too: its
+                memo key names an output that this code does not make. A card not listed is taken whatever its code.
         """
         if not cards or limit < 1:
             return []
-        servable = and_(_claimable(worker_id), or_(*_matches(cards, card_digests)))
+        if lease_seconds <= 0:
+            raise InvalidParameter("lease_seconds", lease_seconds, "use a positive number of seconds")
+        digests = card_digests or {}
+        which = {
+            "owner": worker_id,
+            "served": list(cards.items()),
+            "coded": [(card, digests[card]) for card in cards if card in digests],
+            "uncoded": [card for card in cards if card not in digests],
+        }
         with self._database.read() as connection:
-            if connection.execute(select(runs.c.id).where(servable).limit(1)).first() is None:
+            if connection.execute(_ANY, which).first() is None:
                 return []
         with self._database.write() as connection:
-            _end_hopeless(connection, servable)
-            queue = (
-                select(runs.c.id)
-                .where(servable)
-                .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
-                .limit(limit)
-                .with_for_update(skip_locked=True)  # Postgres: claimants pass each other; SQLite has one writer anyway
-            )
-            ids = list(connection.execute(queue).scalars())
+            _end_hopeless(connection, which)
+            ids = list(connection.execute(_NEXT, {**which, "most": limit}).scalars())
             return [_take(connection, run_id, worker_id, lease_seconds) for run_id in ids]
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
@@ -71,25 +151,17 @@ class Claims:
         wanted = frozenset(run_ids)
         if not wanted:
             return RenewResult(frozenset(), frozenset())
+        parameters = {"wanted": list(wanted), "owner": worker_id, "seconds": lease_seconds}
         with self._database.write() as connection:
-            rows = connection.execute(
-                update(runs)
-                .where(runs.c.id.in_(wanted), _owned_by(worker_id))
-                .values(lease_expires_at=now() + lease_seconds)
-                .returning(runs.c.id, runs.c.cancel_requested)
-            ).all()
+            rows = connection.execute(_RENEW, parameters).all()
         kept = frozenset(row.id for row in rows)
         return RenewResult(wanted - kept, frozenset(row.id for row in rows if row.cancel_requested))
 
     def progress(self, run_id: str, worker_id: str, stage: str, step: int, total: int) -> bool:
         """Note where the run is: `step` finished work plans of `total`. False when it is no longer the worker's."""
         with self._database.write() as connection:
-            result = connection.execute(
-                update(runs)
-                .where(runs.c.id == run_id, _owned_by(worker_id))
-                .values(stage=stage, step=step, total=total)
-            )
-            return bool(result.rowcount)
+            values = {"stage": stage, "step": step, "total": total}
+            return bool(connection.execute(_PROGRESS, {"run": run_id, "owner": worker_id, **values}).rowcount)
 
     def succeed(
         self,
@@ -106,17 +178,10 @@ class Claims:
         Raises:
             LeaseLost: the run is not the worker's; nothing is recorded.
         """
+        digests = {slot: ref.digest for slot, ref in outputs.items()}
         with self._database.write() as connection:
-            run = _finish(
-                connection,
-                run_id,
-                worker_id,
-                state="succeeded",
-                timings=dict(timings) if timings is not None else None,
-                error=None,
-            )
+            run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, error=None)
             record_all(self._database, connection, outputs.values())
-            digests = {slot: ref.digest for slot, ref in outputs.items()}
             add_edges(connection, run_id, "generated", digests)
             _compare_with_earlier(connection, run, digests)
         return run
@@ -127,10 +192,10 @@ class Claims:
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
-                return _finish(connection, run_id, worker_id, state="cancelled", error=dict(error))
+                return _finish(connection, run_id, worker_id, "cancelled", error=error)
             if retry and run.attempt < run.max_attempts:
                 return _requeue(connection, run_id, worker_id, error=dict(error))
-            return _finish(connection, run_id, worker_id, state="failed", error=dict(error))
+            return _finish(connection, run_id, worker_id, "failed", error=error)
 
     def cancelled(self, run_id: str, worker_id: str) -> RunRecord:
         """The worker stopped the run on request. If a caller has attached since, it is queued again instead: nobody
@@ -138,113 +203,67 @@ class Claims:
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
-                return _finish(connection, run_id, worker_id, state="cancelled", error=None)
+                return _finish(connection, run_id, worker_id, "cancelled", error=None)
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
 
     def release(self, run_id: str, worker_id: str) -> RunRecord:
-        """Hand an unfinished run back, as a draining worker does; it does not count as an attempt. Raises LeaseLost."""
+        """Hand an unfinished run back, as a draining worker does; it does not count as an attempt. A run whose
+        cancellation was requested ends here. Raises LeaseLost."""
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
+            if run.cancel_requested:
+                return _finish(connection, run_id, worker_id, "cancelled", error=None)
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
 
 
-def _owned_by(worker_id: str) -> ColumnElement[bool]:
-    return and_(runs.c.state == "running", runs.c.worker == worker_id)
-
-
-def _claimable(worker_id: str) -> ColumnElement[bool]:
-    # A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again would
-    # run it twice in one process.
-    expired = and_(runs.c.state == "running", runs.c.lease_expires_at < now(), runs.c.worker != worker_id)
-    return or_(runs.c.state == "queued", expired)
-
-
-def _matches(
-    cards: Mapping[str, str], card_digests: Mapping[str, str] | None
-) -> Iterable[ColumnElement[bool]]:
-    for card, contract in cards.items():
-        same = and_(runs.c.card == card, runs.c.contract == contract)
-        if card_digests is not None and card in card_digests:
-            same = and_(same, runs.c.card_digest == card_digests[card])
-        yield same
-
-
-def _end_hopeless(connection: Connection, servable: ColumnElement[bool]) -> None:
+def _end_hopeless(connection: Connection, which: Mapping[str, Any]) -> None:
     """Settle claimable runs that must not start again: cancelled by request, or out of attempts."""
-    unowned = {"lease_expires_at": None, "finished_at": now()}
-    connection.execute(
-        update(runs).where(servable, runs.c.cancel_requested).values(state="cancelled", **unowned)
-    )
-    spent = and_(servable, runs.c.state == "running", runs.c.attempt >= runs.c.max_attempts)
-    rows = connection.execute(select(runs.c.id, runs.c.attempt, runs.c.worker, runs.c.error).where(spent)).all()
-    for row in rows:
-        error = row.error or {
-            "type": "LeaseExpired",
-            "message": f"its worker {row.worker} went silent in attempt {row.attempt}, the last",
-        }
-        connection.execute(
-            update(runs).where(runs.c.id == row.id).values(state="failed", error=error, **unowned)
-        )
+    connection.execute(_CANCELLED, which)
+    for row in connection.execute(_SPENT, which).all():
+        silent = f"its worker {row.worker} went silent in attempt {row.attempt}, the last"
+        error = row.error or {"type": "LeaseExpired", "message": silent}
+        connection.execute(_GIVE_UP, {"run": row.id, "error": error})
 
 
-def _take(connection: Connection, run_id: str, worker_id: str, lease_seconds: float) -> RunRecord:
-    row = connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(
-            state="running",
-            worker=worker_id,
-            attempt=runs.c.attempt + 1,
-            lease_expires_at=now() + lease_seconds,
-            started_at=now(),
-            stage=None,
-            step=None,
-            total=None,
-        )
-        .returning(*RUN_COLUMNS)
-    ).one()
-    return to_run(row)
+def _take(connection: Connection, run_id: str, worker_id: str, seconds: float) -> RunRecord:
+    return to_run(connection.execute(_TAKE, {"run": run_id, "worker": worker_id, "seconds": seconds}).one())
 
 
 def _owned(connection: Connection, run_id: str, worker_id: str) -> RunRecord:
-    query = select(*RUN_COLUMNS).where(runs.c.id == run_id, _owned_by(worker_id)).with_for_update()
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_LOOK, {"run": run_id, "owner": worker_id}).one_or_none()
     if row is None:
         raise _lost(run_id, worker_id)
     return to_run(row)
 
 
-def _finish(connection: Connection, run_id: str, worker_id: str, **values: Any) -> RunRecord:
-    row = connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id, _owned_by(worker_id))
-        .values(finished_at=now(), lease_expires_at=None, **values)
-        .returning(*RUN_COLUMNS)
-    ).one_or_none()
+def _finish(
+    connection: Connection,
+    run_id: str,
+    worker_id: str,
+    state: str,
+    *,
+    error: Mapping[str, Any] | None,
+    timings: Mapping[str, float] | None = None,
+) -> RunRecord:
+    values = {
+        "state": state,
+        "error": dict(error) if error is not None else None,
+        "timings": dict(timings) if timings is not None else None,
+    }
+    row = connection.execute(_FINISH, {"run": run_id, "owner": worker_id, **values}).one_or_none()
     if row is None:
         raise _lost(run_id, worker_id)
     return to_run(row)
 
 
 def _requeue(connection: Connection, run_id: str, worker_id: str, **values: Any) -> RunRecord:
-    row = connection.execute(
-        update(runs)
-        .where(runs.c.id == run_id, _owned_by(worker_id))
-        .values(state="queued", worker=None, lease_expires_at=None, stage=None, step=None, total=None, **values)
-        .returning(*RUN_COLUMNS)
-    ).one()
-    return to_run(row)
+    return to_run(connection.execute(_REQUEUE, {"run": run_id, "owner": worker_id, **values}).one())
 
 
 def _compare_with_earlier(connection: Connection, run: RunRecord, digests: Mapping[str, str]) -> None:
     if run.memo_key is None:
         return
-    earlier = connection.execute(
-        select(runs.c.id)
-        .where(runs.c.memo_key == run.memo_key, runs.c.state == "succeeded", runs.c.id != run.id)
-        .order_by(runs.c.finished_at, runs.c.id)
-        .limit(1)
-    ).scalar_one_or_none()
+    earlier = connection.execute(_EARLIER, {"key": run.memo_key, "run": run.id}).scalar_one_or_none()
     if earlier is None:
         return
     before = {slot: ref.digest for slot, ref in roles(connection, earlier, "generated").items()}

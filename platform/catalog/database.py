@@ -7,6 +7,7 @@ lock at BEGIN turns that failure into a wait.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,12 +93,16 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get("mutoscope_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    driver: Any = connection.connection.driver_connection
+    driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 @contextmanager
 def _clear_errors(url: str) -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:
-        raise CatalogError(f"the catalog {url} does not answer ({error.orig}): check the database and its disk") from error
+    except (OperationalError, sqlite3.OperationalError) as error:
+        reason = error.orig if isinstance(error, OperationalError) else error
+        raise CatalogError(
+            f"the catalog {url} does not answer ({reason}): check the database and its disk"
+        ) from error

@@ -51,7 +51,7 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A row of `runs`. Times are seconds since the epoch by the database's clock; `timings` are seconds per node."""
+    """A row of `runs`, column by column in the table's order. Times are seconds since the epoch by the database's clock; `timings` are seconds per node."""
 
     id: str
     kind: str
@@ -67,6 +67,7 @@ class RunRecord:
     priority: int
     attempt: int
     max_attempts: int
+    waiters: int
     cancel_requested: bool
     worker: str | None
     lease_expires_at: float | None

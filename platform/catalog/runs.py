@@ -5,20 +5,44 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, insert, or_, select, true, update
+from sqlalchemy import Connection, bindparam, case, insert, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from mutoscope.platform.catalog.artifacts import prefix_range, record_all
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
-from mutoscope.platform.catalog.edges import IN_FLIGHT, RUN_COLUMNS, add_edges, roles, to_run
+from mutoscope.platform.catalog.edges import add_edges, roles, to_run
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
-from mutoscope.platform.catalog.tables import artifacts, edges, runs
+from mutoscope.platform.catalog.tables import artifacts, edges, in_flight, runs
 from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
+
+_GET = select(runs).where(runs.c.id == bindparam("run"))
+_SUCCESSES = (
+    select(runs)
+    .where(runs.c.memo_key == bindparam("key"), runs.c.state == "succeeded")
+    .order_by(runs.c.finished_at, runs.c.id)
+)
+# A caller who attaches revives a run whose cancellation its worker has not noticed yet.
+_ATTACH = (
+    update(runs)
+    .where(runs.c.memo_key == bindparam("key"), in_flight)
+    .values(
+        waiters=runs.c.waiters + 1,
+        cancel_requested=False,
+        priority=case((runs.c.priority < bindparam("wish"), bindparam("wish")), else_=runs.c.priority),
+    )
+    .returning(runs)
+)
+_INSERT = insert(runs).values(state="queued", created_at=now()).returning(runs)
+# What of a spec goes into the row; the rest becomes edges.
+_SPEC_COLUMNS = tuple(field.name for field in fields(RunSpec) if field.name not in ("inputs", "weights"))
+_KNOWN = select(artifacts.c.digest).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
+
 
 class Runs(Claims):
     """`catalog.runs`."""
@@ -49,14 +73,14 @@ class Runs(Claims):
     def get(self, run_id: str) -> RunRecord:
         """The run with that full id. Raises UnknownReference."""
         with self._database.read() as connection:
-            row = connection.execute(select(*RUN_COLUMNS).where(runs.c.id == run_id)).one_or_none()
+            row = connection.execute(_GET, {"run": run_id}).one_or_none()
         if row is None:
             raise UnknownReference(f"no run has the id {run_id!r}: `mutoscope ls runs` lists them")
         return to_run(row)
 
     def find(self, prefix: str) -> RunRecord:
         """The run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(*RUN_COLUMNS).where(prefix_range(runs.c.id, prefix.lower())).order_by(runs.c.id).limit(6)
+        query = select(runs).where(prefix_range(runs.c.id, prefix.lower())).order_by(runs.c.id).limit(6)
         with self._database.read() as connection:
             found = [to_run(row) for row in connection.execute(query)]
         if not found:
@@ -84,7 +108,7 @@ class Runs(Claims):
             runs.c.memo_key: memo_key,
             runs.c.workflow_run_id: workflow_run_id,
         }
-        query = select(*RUN_COLUMNS).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+        query = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
         query = query.where(*(column == value for column, value in given.items() if value is not None))
         with self._database.read() as connection:
             return [to_run(row) for row in connection.execute(query)]
@@ -113,7 +137,7 @@ class Runs(Claims):
     def generated_by(self, digest: str) -> builtins.list[RunRecord]:
         """The runs that generated an artifact, oldest first."""
         query = (
-            select(*RUN_COLUMNS)
+            select(runs)
             .join(edges, edges.c.run_id == runs.c.id)
             .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
             .order_by(runs.c.created_at, runs.c.id)
@@ -132,7 +156,7 @@ class Runs(Claims):
             last = true() if force else or_(runs.c.cancel_requested, waiters <= 0)
             connection.execute(
                 update(runs)
-                .where(runs.c.id == run_id, runs.c.state.in_(IN_FLIGHT))
+                .where(runs.c.id == run_id, in_flight)
                 .values(waiters=case((waiters < 0, 0), else_=waiters), cancel_requested=last)
             )
             connection.execute(
@@ -181,7 +205,9 @@ class Runs(Claims):
                     finished_at=now(),
                 )
             )
-            digests = {role: ref.digest if isinstance(ref, ArtifactRef) else ref for role, ref in used.items()}
+            digests = {
+                role: ref.digest if isinstance(ref, ArtifactRef) else ref for role, ref in used.items()
+            }
             add_edges(connection, run_id, "used", digests)
             add_edges(connection, run_id, "generated", {role: ref.digest for role, ref in generated.items()})
         return self.get(run_id)
@@ -196,7 +222,7 @@ class Runs(Claims):
         if memo_key is None:
             return None, []
         with self._database.read() as connection:
-            succeeded = [to_run(row) for row in connection.execute(_successes(memo_key))]
+            succeeded = [to_run(row) for row in connection.execute(_SUCCESSES, {"key": memo_key})]
             outputs = [roles(connection, run.id, "generated") for run in succeeded]
         for run, refs in zip(succeeded, outputs, strict=True):
             if refs and all(present(ref.digest) for ref in refs.values()):
@@ -207,80 +233,41 @@ class Runs(Claims):
         """Attach to the run under way, or insert one; None when a success appeared that has not been judged."""
         with self._database.write() as connection:
             if spec.memo_key is not None:
-                if [row.id for row in connection.execute(_successes(spec.memo_key))] != judged:
+                if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
                     return None
-                attached = self._attach(connection, spec)
+                attach = {"key": spec.memo_key, "wish": spec.priority}
+                attached = connection.execute(_ATTACH, attach).one_or_none()
                 if attached is not None:
-                    return Enqueued(attached, "attached")
+                    return Enqueued(to_run(attached), "attached")
             return Enqueued(self._insert(connection, spec), "new")
-
-    def _attach(self, connection: Connection, spec: RunSpec) -> RunRecord | None:
-        # A caller who attaches revives a run whose cancellation its worker has not noticed yet.
-        row = connection.execute(
-            update(runs)
-            .where(runs.c.memo_key == spec.memo_key, runs.c.state.in_(IN_FLIGHT))
-            .values(
-                waiters=runs.c.waiters + 1,
-                cancel_requested=False,
-                priority=case((runs.c.priority < spec.priority, spec.priority), else_=runs.c.priority),
-            )
-            .returning(*RUN_COLUMNS)
-        ).one_or_none()
-        return to_run(row) if row else None
 
     def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
         record_all(self._database, connection, spec.inputs.values())
         _require_known(connection, spec.weights)
-        row = connection.execute(
-            insert(runs)
-            .values(
-                id=new_id(),
-                kind=spec.kind,
-                card=spec.card,
-                card_digest=spec.card_digest,
-                contract=spec.contract,
-                profile=spec.profile,
-                memo_key=spec.memo_key,
-                key_parts=dict(spec.key_parts) if spec.key_parts is not None else None,
-                parameters=dict(spec.parameters),
-                seed=spec.seed,
-                state="queued",
-                priority=spec.priority,
-                max_attempts=spec.max_attempts,
-                workflow_run_id=spec.workflow_run_id,
-                prefect_flow_run_id=spec.prefect_flow_run_id,
-                prefect_task_run_id=spec.prefect_task_run_id,
-                created_at=now(),
-            )
-            .returning(*RUN_COLUMNS)
-        ).one()
+        values = {name: getattr(spec, name) for name in _SPEC_COLUMNS}
+        values["parameters"] = dict(spec.parameters)
+        values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
+        row = connection.execute(_INSERT, {"id": new_id(), **values}).one()
         used = {slot: ref.digest for slot, ref in spec.inputs.items()}
         used |= {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
         if len(used) != len(spec.inputs) + len(spec.weights):
-            raise InvalidParameter("inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}")
+            raise InvalidParameter(
+                "inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}"
+            )
         run = to_run(row)
         add_edges(connection, run.id, "used", used)
         return run
 
     def _in_flight(self, memo_key: str) -> str | None:
-        query = select(runs.c.id).where(runs.c.memo_key == memo_key, runs.c.state.in_(IN_FLIGHT))
+        query = select(runs.c.id).where(runs.c.memo_key == memo_key, in_flight)
         with self._database.read() as connection:
             return connection.execute(query).scalar_one_or_none()
-
-
-def _successes(memo_key: str) -> Select[Any]:
-    return (
-        select(*RUN_COLUMNS)
-        .where(runs.c.memo_key == memo_key, runs.c.state == "succeeded")
-        .order_by(runs.c.finished_at, runs.c.id)
-    )
 
 
 def _require_known(connection: Connection, weights: Mapping[str, str]) -> None:
     if not weights:
         return
-    query = select(artifacts.c.digest).where(artifacts.c.digest.in_(set(weights.values())))
-    known = set(connection.execute(query).scalars())
+    known = set(connection.execute(_KNOWN, {"digests": list(set(weights.values()))}).scalars())
     for component, digest in weights.items():
         if digest not in known:
             raise UnknownReference(

@@ -23,6 +23,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    literal_column,
     text,
 )
 
@@ -92,8 +93,12 @@ runs = Table(
     Column("priority", Integer, nullable=False, server_default=text("0")),  # higher is claimed first
     Column("attempt", Integer, nullable=False, server_default=text("0")),  # times claimed
     Column("max_attempts", Integer, nullable=False, server_default=text("1")),
-    Column("waiters", Integer, nullable=False, server_default=text("1")),  # callers not yet gone; see request_cancel
-    Column("cancel_requested", Boolean(create_constraint=False), nullable=False, server_default=text("false")),
+    Column(
+        "waiters", Integer, nullable=False, server_default=text("1")
+    ),  # callers not yet gone; see request_cancel
+    Column(
+        "cancel_requested", Boolean(create_constraint=False), nullable=False, server_default=text("false")
+    ),
     Column("worker", _ID),  # the owner, while running; afterwards who ran it
     Column("lease_expires_at", Double),  # past this, anybody may take the run
     Column("stage", String(64)),  # progress: program node at work, finished work plans, of so many
@@ -108,27 +113,33 @@ runs = Table(
     Column("timings", _JSON),  # seconds per program node
     Column("error", _JSON),  # of the last attempt
     CheckConstraint("state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
-    CheckConstraint("state <> 'running' or (worker is not null and lease_expires_at is not null)", name="owned"),
+    CheckConstraint(
+        "state <> 'running' or (worker is not null and lease_expires_at is not null)", name="owned"
+    ),
     Index(None, "memo_key", "state"),
     Index(None, "workflow_run_id"),
     Index(None, "created_at"),
 )
+
+in_flight = runs.c.state.in_((literal_column("'queued'"), literal_column("'running'")))
+"""Queued or running. Spelled with literals: SQLite uses a partial index only where it can see that the query's condition
+is the index's, which a bound parameter hides."""
 
 # Single-flight: at most one run computes a key at a time. A second insert fails, and its caller attaches instead.
 Index(
     "uq_runs_memo_key_in_flight",
     runs.c.memo_key,
     unique=True,
-    sqlite_where=runs.c.state.in_(("queued", "running")),
-    postgresql_where=runs.c.state.in_(("queued", "running")),
+    sqlite_where=in_flight,
+    postgresql_where=in_flight,
 )
 # The queue proper: small however long the history grows.
 Index(
     "ix_runs_queue",
     runs.c.priority,
     runs.c.created_at,
-    sqlite_where=runs.c.state.in_(("queued", "running")),
-    postgresql_where=runs.c.state.in_(("queued", "running")),
+    sqlite_where=in_flight,
+    postgresql_where=in_flight,
 )
 
 edges = Table(
@@ -167,7 +178,9 @@ weight_aliases = Table(
     Column("card", String(255), nullable=False),
     Column("component", String(255), nullable=False),
     Column("name", String(64), nullable=False),
-    Column("version_id", _ID, ForeignKey("weight_versions.id"), nullable=False),
+    Column(
+        "version_id", _ID, ForeignKey("weight_versions.id")
+    ),  # null: retired, the component has no such alias now
     Column("created_at", Double, nullable=False),
     Index(None, "card", "component", "name", "id"),
 )

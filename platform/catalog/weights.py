@@ -82,43 +82,45 @@ class Weights:
             UnknownReference: the catalog does not know the artifact.
         """
         with self._database.write() as connection:
-            live = connection.execute(_aliased(card, component, LIVE)).one_or_none()
-            if live is not None and live.artifact_digest == artifact_digest:
-                return to_version(live)
-            known = select(artifacts.c.digest).where(artifacts.c.digest == artifact_digest)
-            if connection.execute(known).first() is None:
-                raise UnknownReference(f"weights {artifact_digest[:12]} are not in the catalog: record them first")
-            of_component = (weight_versions.c.card == card, weight_versions.c.component == component)
-            last = connection.execute(select(func.max(weight_versions.c.ordinal)).where(*of_component)).scalar()
-            row = connection.execute(
-                insert(weight_versions)
-                .values(
-                    id=new_id(),
-                    card=card,
-                    component=component,
-                    ordinal=(last or 0) + 1,
-                    artifact_digest=artifact_digest,
-                    parent_id=parent.id if parent else None,
-                    produced_by_run=run_id,
-                    metrics=dict(metrics) if metrics is not None else None,
-                    created_at=now(),
-                )
-                .returning(*_COLUMNS)
-            ).one()
-            version = to_version(row)
-            _point(connection, LIVE, version)
-        return version
+            return _publish(connection, card, component, artifact_digest, run_id, parent, metrics)
+
+    def publish_all(
+        self, card: str, artifact_digests: Mapping[str, str], run_id: str | None = None
+    ) -> dict[str, WeightVersion]:
+        """Make a complete set of components live in one transaction; nobody ever sees a mixture of two sets.
+
+        A component whose live version has these bytes already keeps it. A live component outside the set is retired:
+        its versions stay, its alias ends.
+
+        Args:
+            artifact_digests: component to the digest of its weights.
+
+        Raises:
+            UnknownReference: the catalog does not know one of the artifacts.
+        """
+        with self._database.write() as connection:
+            published = {
+                component: _publish(connection, card, component, digest, run_id)
+                for component, digest in artifact_digests.items()
+            }
+            for version in connection.execute(_all_aliased(card, LIVE)).all():
+                if version.component not in artifact_digests:
+                    _point(connection, LIVE, card, version.component, None)
+        return published
 
     def live(self, card: str) -> dict[str, WeightVersion]:
         """The live version of each component; empty for a card without weights."""
-        return {version.component: version for version in self._aliases(card, LIVE)}
+        with self._database.read() as connection:
+            return {row.component: to_version(row) for row in connection.execute(_all_aliased(card, LIVE))}
 
     def get(self, name: str) -> WeightVersion:
         """The version named ``card/component@12`` or ``card/component@alias``. Raises UnknownReference."""
         path, at, suffix = name.partition("@")
         card, slash, component = path.partition("/")
         if not (at and slash and card and component and suffix):
-            raise UnknownReference(f"{name!r} names no weights: write card/component@number or card/component@live")
+            raise UnknownReference(
+                f"{name!r} names no weights: write card/component@number or card/component@live"
+            )
         if suffix.isdecimal():
             query = select(*_COLUMNS).where(
                 weight_versions.c.card == card,
@@ -130,7 +132,9 @@ class Weights:
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
-            raise UnknownReference(f"no weights are named {name!r}: `mutoscope weights list` shows those there are")
+            raise UnknownReference(
+                f"no weights are named {name!r}: `mutoscope weights list` shows those there are"
+            )
         return to_version(row)
 
     def list(self, card: str | None = None) -> builtins.list[WeightVersion]:
@@ -150,9 +154,11 @@ class Weights:
         with self._database.write() as connection:
             current = connection.execute(_aliased(version.card, version.component, name)).one_or_none()
             if current is None or current.id != version.id:
-                _point(connection, name, version)
+                _point(connection, name, version.card, version.component, version.id)
 
-    def alias_history(self, card: str, component: str, name: str) -> builtins.list[tuple[float, WeightVersion]]:
+    def alias_history(
+        self, card: str, component: str, name: str
+    ) -> builtins.list[tuple[float, WeightVersion]]:
         """Where the alias has pointed: (since when, version), oldest first; the last one is current."""
         query = (
             select(*_COLUMNS, weight_aliases.c.created_at.label("since"))
@@ -177,20 +183,56 @@ class Weights:
         with self._database.read() as connection:
             return [to_version(row) for row in connection.execute(query)]
 
-    def _aliases(self, card: str, name: str) -> builtins.list[WeightVersion]:
-        newest = (
-            select(func.max(weight_aliases.c.id))
-            .where(weight_aliases.c.card == card, weight_aliases.c.name == name)
-            .group_by(weight_aliases.c.component)
+
+def _publish(
+    connection: Connection,
+    card: str,
+    component: str,
+    artifact_digest: str,
+    run_id: str | None,
+    parent: WeightVersion | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> WeightVersion:
+    live = connection.execute(_aliased(card, component, LIVE)).one_or_none()
+    if live is not None and live.artifact_digest == artifact_digest:
+        return to_version(live)
+    known = select(artifacts.c.digest).where(artifacts.c.digest == artifact_digest)
+    if connection.execute(known).first() is None:
+        raise UnknownReference(f"weights {artifact_digest[:12]} are not in the catalog: record them first")
+    of_component = (weight_versions.c.card == card, weight_versions.c.component == component)
+    last = connection.execute(select(func.max(weight_versions.c.ordinal)).where(*of_component)).scalar()
+    row = connection.execute(
+        insert(weight_versions)
+        .values(
+            id=new_id(),
+            card=card,
+            component=component,
+            ordinal=(last or 0) + 1,
+            artifact_digest=artifact_digest,
+            parent_id=parent.id if parent else None,
+            produced_by_run=run_id,
+            metrics=dict(metrics) if metrics is not None else None,
+            created_at=now(),
         )
-        query = (
-            select(*_COLUMNS)
-            .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
-            .where(weight_aliases.c.id.in_(newest))
-            .order_by(weight_versions.c.component)
-        )
-        with self._database.read() as connection:
-            return [to_version(row) for row in connection.execute(query)]
+        .returning(*_COLUMNS)
+    ).one()
+    version = to_version(row)
+    _point(connection, LIVE, card, component, version.id)
+    return version
+
+
+def _all_aliased(card: str, name: str) -> Select[Any]:
+    newest = (
+        select(func.max(weight_aliases.c.id))
+        .where(weight_aliases.c.card == card, weight_aliases.c.name == name)
+        .group_by(weight_aliases.c.component)
+    )
+    return (
+        select(*_COLUMNS)
+        .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+        .where(weight_aliases.c.id.in_(newest))
+        .order_by(weight_versions.c.component)
+    )
 
 
 def _aliased(card: str, component: str, name: str) -> Select[Any]:
@@ -204,9 +246,9 @@ def _aliased(card: str, component: str, name: str) -> Select[Any]:
     )
 
 
-def _point(connection: Connection, name: str, version: WeightVersion) -> None:
+def _point(connection: Connection, name: str, card: str, component: str, version_id: str | None) -> None:
     connection.execute(
         insert(weight_aliases).values(
-            card=version.card, component=version.component, name=name, version_id=version.id, created_at=now()
+            card=card, component=component, name=name, version_id=version_id, created_at=now()
         )
     )

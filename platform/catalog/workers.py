@@ -106,7 +106,9 @@ class Workers:
         with self._database.read() as connection:
             return [WorkerInfo(*row) for row in connection.execute(query)]
 
-    def alive(self, card: str | None = None, within_seconds: float = ALIVE_SECONDS) -> builtins.list[WorkerInfo]:
+    def alive(
+        self, card: str | None = None, within_seconds: float = ALIVE_SECONDS
+    ) -> builtins.list[WorkerInfo]:
         """Workers heard of within that time and not stopped; those serving a card, if asked."""
         query = (
             select(*_COLUMNS)

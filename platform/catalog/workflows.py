@@ -95,7 +95,10 @@ class Workflows:
                 update(workflow_runs)
                 .where(workflow_runs.c.id == run_id)
                 .values(
-                    state=state, outputs=digests, error=dict(error) if error is not None else None, finished_at=now()
+                    state=state,
+                    outputs=digests,
+                    error=dict(error) if error is not None else None,
+                    finished_at=now(),
                 )
             )
         return self.get(run_id)

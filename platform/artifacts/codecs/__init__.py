@@ -74,5 +74,7 @@ def decode(kind: str, data: bytes, media_type: str) -> Any:
         return data
     decoder = _DECODERS.get(media_type)
     if decoder is None:
-        raise InvalidParameter("media_type", media_type, f"no codec reads it as {kind}; use one of {', '.join(_DECODERS)}")
+        raise InvalidParameter(
+            "media_type", media_type, f"no codec reads it as {kind}; use one of {', '.join(_DECODERS)}"
+        )
     return decoder(data)

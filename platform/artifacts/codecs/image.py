@@ -16,7 +16,9 @@ MEDIA_TYPE = "image/png"
 
 def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     """PNG without timestamps or text chunks. Meta gains ``height`` and ``width``, pixels."""
-    if not (isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3):
+    if not (
+        isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
+    ):
         raise InvalidParameter("image", describe(value), "use a uint8 array of shape (height, width, 3)")
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(value)).save(buffer, format="PNG")
@@ -33,7 +35,9 @@ def decode(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
                 return np.asarray(Image.alpha_composite(canvas, layer).convert("RGB"), dtype=np.uint8).copy()
             return np.asarray(image.convert("RGB"), dtype=np.uint8).copy()
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise InvalidParameter("image", f"{len(data)} bytes", f"use a readable PNG, JPEG or WebP ({error})") from None
+        raise InvalidParameter(
+            "image", f"{len(data)} bytes", f"use a readable PNG, JPEG or WebP ({error})"
+        ) from None
 
 
 def describe(value: Any) -> str:

@@ -29,8 +29,14 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     """
     lone = isinstance(value, np.ndarray)
     arrays = {_LONE: value} if lone else value
-    if not isinstance(arrays, Mapping) or not arrays or not all(isinstance(a, np.ndarray) for a in arrays.values()):
-        raise InvalidParameter("tensors", describe(value), "use an array or a non-empty mapping of names to arrays")
+    if (
+        not isinstance(arrays, Mapping)
+        or not arrays
+        or not all(isinstance(a, np.ndarray) for a in arrays.values())
+    ):
+        raise InvalidParameter(
+            "tensors", describe(value), "use an array or a non-empty mapping of names to arrays"
+        )
     try:
         # safetensors takes the buffer as it lies in memory, whatever the strides or byte order say.
         native = {str(name): _native(array) for name, array in arrays.items()}
@@ -49,7 +55,9 @@ def decode(data: bytes) -> Any:
         arrays = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
-        raise InvalidParameter("tensors", f"{len(data)} bytes", f"use a valid safetensors file ({error})") from None
+        raise InvalidParameter(
+            "tensors", f"{len(data)} bytes", f"use a valid safetensors file ({error})"
+        ) from None
     if header.get("__metadata__") == _LONE_METADATA:
         return arrays[_LONE]
     return arrays

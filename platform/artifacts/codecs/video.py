@@ -73,7 +73,9 @@ def decode(data: bytes) -> Frames:
         with av.open(io.BytesIO(data)) as container:
             frames = list(_rgb_frames(container))
     except av.FFmpegError as error:
-        raise InvalidParameter("video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})") from None
+        raise InvalidParameter(
+            "video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})"
+        ) from None
     if not frames:
         raise InvalidParameter("video", f"{len(data)} bytes", "use an MP4 with at least one frame")
     return np.stack(frames)
@@ -147,11 +149,17 @@ def _rgb_frames(container: av.container.InputContainer) -> Iterator[Frames]:
 
 
 def _checked_frames(value: Any) -> Frames:
-    if not (isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4 and value.shape[3] == 3):
-        raise InvalidParameter("video", describe(value), "use a uint8 array of shape (frames, height, width, 3)")
+    if not (
+        isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4 and value.shape[3] == 3
+    ):
+        raise InvalidParameter(
+            "video", describe(value), "use a uint8 array of shape (frames, height, width, 3)"
+        )
     frames, height, width, _ = value.shape
     if not frames or height % 2 or width % 2 or not height or not width:
-        raise InvalidParameter("video", f"{frames} frames of {width}x{height}", "use one frame or more, of even size")
+        raise InvalidParameter(
+            "video", f"{frames} frames of {width}x{height}", "use one frame or more, of even size"
+        )
     return value
 
 
