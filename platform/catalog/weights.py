@@ -53,7 +53,7 @@ _COLUMNS = (
 )
 
 
-def to_version(row: Row[Any]) -> WeightVersion:
+def to_version(row: Row[*tuple[Any, ...]]) -> WeightVersion:
     """The record of a row that holds the version's columns in order."""
     return WeightVersion(*row)
 

@@ -1,0 +1,75 @@
+"""The device a worker computes on, and the numeric contract it keeps there.
+
+The contract is part of every memo key: a worker takes only runs that were queued for exactly its contract, so bytes
+never depend on which machine happened to be free.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+from mutoscope.platform.engine import numerics
+from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.settings import Settings
+
+_USABLE_SHARE = 0.8
+"""Share of the device's memory that resident weights may take; the rest is for activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where modules live and in which precision.
+
+    Attributes:
+        dtype: name of a torch dtype, such as ``float32``.
+        contract: what decides the bits of a result on this device; see `mutoscope.platform.engine.numerics`.
+        memory_budget: bytes that resident weights may take.
+    """
+
+    torch_device: torch.device
+    dtype: str
+    contract: Mapping[str, Any]
+    memory_budget: int
+
+    @property
+    def contract_digest(self) -> str:
+        return numerics.contract_digest(self.contract)
+
+    def __str__(self) -> str:
+        return str(self.contract["device"])
+
+    def free_unused(self) -> None:
+        """Give back memory that dropped tensors held, so that one request's failure costs the next one nothing."""
+        gc.collect()
+        if self.torch_device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def open_device(settings: Settings) -> Device:
+    """Choose the device, and bind this process to its contract. Call once, before the first kernel.
+
+    Raises:
+        InvalidParameter: CUDA is asked for and there is none.
+    """
+    has_cuda = torch.cuda.is_available()
+    if settings.device == "cuda" and not has_cuda:
+        raise InvalidParameter("device", "cuda", "no CUDA device is visible to torch here; use cpu or auto")
+    use_cuda = has_cuda and settings.device != "cpu"
+    contract = numerics.cuda_contract() if use_cuda else numerics.cpu_contract(settings.threads)
+    numerics.configure_torch(contract)
+    dtype = str(contract["dtype"])
+    if use_cuda:
+        total = torch.cuda.get_device_properties(0).total_memory
+        return Device(torch.device("cuda", 0), dtype, contract, int(total * _USABLE_SHARE))
+    return Device(torch.device("cpu"), dtype, contract, int(psutil.virtual_memory().total * _USABLE_SHARE))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the host, has no memory left."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

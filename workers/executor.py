@@ -1,0 +1,90 @@
+"""The two ends of a run: stored inputs become a request, outputs become stored artifacts and rows.
+
+Between the ends is the engine, which knows neither store nor catalog.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs
+from mutoscope.platform.catalog import Catalog, RunRecord
+from mutoscope.platform.engine.request import Profile, Request, Result
+from mutoscope.platform.errors import MutoscopeError
+from mutoscope.workers.faults import FaultPoints
+
+_MAX_MESSAGE = 500
+_MAX_TRACEBACK = 16_000
+"""Characters kept of an error: enough to read, bounded because it goes into a row."""
+
+
+class Executor:
+    """Reads inputs and records outputs for one worker."""
+
+    def __init__(self, catalog: Catalog, store: ArtifactStore, worker_id: str, faults: FaultPoints) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._worker_id = worker_id
+        self._faults = faults
+
+    def request(self, run: RunRecord) -> Request:
+        """The engine's request, inputs decoded.
+
+        Raises:
+            ArtifactMissing, ArtifactCorrupt: an input's bytes are gone or damaged.
+            InvalidParameter: an input cannot be decoded.
+        """
+        assert run.card is not None
+        assert run.seed is not None
+        return Request(
+            id=run.id,
+            card=run.card,
+            inputs={slot: self._decode(ref) for slot, ref in self._catalog.runs.inputs(run.id).items()},
+            parameters=run.parameters,
+            seed=run.seed,
+            profile=Profile(run.profile or Profile.SERVE),
+        )
+
+    def deliver(self, run: RunRecord, result: Result, timings: Mapping[str, float]) -> dict[str, ArtifactRef]:
+        """Store the outputs, then record them with their edges and the run's success in one transaction.
+
+        Bytes before rows: a worker that dies in between leaves unreferenced bytes, which the next attempt finds and
+        names again.
+
+        Args:
+            timings: seconds the worker spent around the engine; kept beside the engine's own.
+
+        Raises:
+            LeaseLost: the run belongs to somebody else by now; its rows are untouched.
+        """
+        self._faults.hit("worker.before_put")
+        started = time.perf_counter()
+        outputs: dict[str, ArtifactRef] = {}
+        for slot, output in result.outputs.items():
+            encoded = codecs.encode(output.kind, output.value, output.meta)
+            outputs[slot] = self._store.put(
+                encoded.data, kind=output.kind, media_type=encoded.media_type, meta=encoded.meta
+            )
+        stored = {"worker.outputs": time.perf_counter() - started}
+        self._faults.hit("worker.after_put")
+        self._catalog.runs.succeed(run.id, self._worker_id, outputs, {**timings, **result.timings, **stored})
+        self._faults.hit("worker.after_succeed")
+        return outputs
+
+    def _decode(self, ref: ArtifactRef) -> Any:
+        return codecs.decode(ref.kind, self._store.get(ref.digest), ref.media_type)
+
+
+def error_record(error: BaseException) -> dict[str, str]:
+    """An error as its run keeps it: a message of one line, and the traceback for whoever debugs it."""
+    message = " ".join(str(error).split())
+    if not isinstance(error, MutoscopeError):
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return {
+        "type": type(error).__name__,
+        "message": message[:_MAX_MESSAGE],
+        "traceback": "".join(traceback.format_exception(error))[-_MAX_TRACEBACK:],
+    }

@@ -1,0 +1,81 @@
+"""Named fault points, so that tests can stop or break a real worker process at the moments that matter.
+
+``MUTOSCOPE_FAULT`` holds ``point:action``, or ``point:action@n`` for the n-th time the point is passed; several are
+separated by commas. Actions: ``kill`` (SIGKILL to the own process: no handler, no flush) and ``raise`` (a
+FaultInjected error). ``MUTOSCOPE_FAULT_MARKER`` names a file to which a line is appended, and synced, just before the
+action, so that a test can prove that its fault fired and was not merely survived.
+
+Without the variable a point costs one dictionary lookup.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mutoscope.platform.errors import InvalidParameter
+
+POINTS = frozenset(
+    {
+        "worker.after_claim",  # leased, nothing computed
+        "worker.step",  # between two steps
+        "worker.before_put",  # computed, no byte stored
+        "worker.after_put",  # bytes stored, no row yet
+        "worker.after_succeed",  # rows committed, the worker has not noted it
+    }
+)
+ACTIONS = frozenset({"kill", "raise"})
+
+
+class FaultInjected(RuntimeError):
+    """Raised by the ``raise`` action; deliberately no MutoscopeError, as a real defect would not be one."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    action: str
+    countdown: int
+
+
+def parse(text: str) -> dict[str, _Fault]:
+    """Read the variable's syntax. A misspelt point or action is an error: a fault that cannot fire proves nothing."""
+    faults: dict[str, _Fault] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        point, _, rest = item.partition(":")
+        action, _, nth = rest.partition("@")
+        if point not in POINTS or action not in ACTIONS or not (nth or "1").isdecimal():
+            known = f"{' | '.join(sorted(POINTS))}, {' | '.join(sorted(ACTIONS))}"
+            raise InvalidParameter("MUTOSCOPE_FAULT", item, f"use point:action or point:action@n with {known}")
+        faults[point] = _Fault(action, int(nth or "1"))
+    return faults
+
+
+class FaultPoints:
+    """The faults armed in this process."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._armed = parse(environment.get("MUTOSCOPE_FAULT", ""))
+        self._marker = environment.get("MUTOSCOPE_FAULT_MARKER")
+
+    def hit(self, point: str) -> None:
+        """Pass a point; act if it is armed and its turn has come."""
+        fault = self._armed.get(point)
+        if fault is None:
+            return
+        fault.countdown -= 1
+        if fault.countdown:
+            return
+        self._mark(point)
+        if fault.action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise FaultInjected(f"fault injected at {point}")
+
+    def _mark(self, point: str) -> None:
+        if self._marker is None:
+            return
+        with open(self._marker, "a", encoding="utf-8") as file:
+            file.write(f"{point}\n")
+            file.flush()
+            os.fsync(file.fileno())

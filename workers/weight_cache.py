@@ -1,0 +1,157 @@
+"""Pinned components as folders on the local disk.
+
+A run pins each component by the digest of its manifest. This cache turns such a digest into a folder that
+`from_pretrained` can read: ``<root>/<digest>/<path>``. Files are hard links into the store where it is a folder on the
+same filesystem, so weights exist once on the disk; otherwise they are downloaded. Either way their bytes are verified
+before they are used, and a folder appears complete or not at all.
+
+Reading hundreds of gigabytes at every start only to find them unchanged would be wasteful, so each folder keeps what
+its files looked like (size, mtime, inode) when they were verified. A file that still looks the same is trusted; any
+other one is hashed again, and a folder that fails is rebuilt from the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
+from mutoscope.platform.artifacts.store import CHUNK_BYTES, ArtifactStore
+from mutoscope.platform.errors import ArtifactCorrupt
+from mutoscope.platform.ids import new_id
+
+_STAMPS = ".verified.json"
+_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP})
+
+Stamp = list[int]
+
+
+class WeightCache:
+    """Component folders by manifest digest. Several workers may share one root."""
+
+    def __init__(self, store: ArtifactStore, root: Path) -> None:
+        self._store = store
+        self._root = root
+
+    def manifest(self, digest: str) -> ComponentManifest:
+        """The manifest itself. Raises ArtifactMissing or ArtifactCorrupt."""
+        return ComponentManifest.parse(self._store.get(digest))
+
+    def folder(self, digest: str) -> Path:
+        """The component's files as a folder, verified.
+
+        Raises:
+            ArtifactMissing, ArtifactCorrupt: the store lacks a file, or holds it damaged.
+        """
+        manifest = self.manifest(digest)
+        folder = self._root / digest
+        if folder.is_dir() and _is_intact(folder, manifest):
+            return folder
+        self._build(folder, manifest)
+        return folder
+
+    def _build(self, folder: Path, manifest: ComponentManifest) -> None:
+        staging = self._root / f".{new_id()}"
+        try:
+            for file in manifest.files:
+                path = staging / file.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._materialise(file, path)
+            staging.mkdir(parents=True, exist_ok=True)
+            _write_stamps(staging, manifest)
+            _install(staging, folder, manifest)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _materialise(self, file: ManifestFile, path: Path) -> None:
+        source = self._store.local_path(file.digest)
+        if source is None or not _link(source, path):
+            self._store.download(file.digest, path)
+        elif (found := _sha256(path)) != file.digest:
+            raise ArtifactCorrupt(
+                f"artifact {file.digest[:12]} (weight file {file.path}) is damaged in the store, its bytes hash to "
+                f"{found[:12]}: import the weights again to repair it"
+            )
+
+
+def _link(source: Path, path: Path) -> bool:
+    """Hard-link, or say that this filesystem cannot."""
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno in _CANNOT_LINK:
+            return False
+        raise
+    return True
+
+
+def _is_intact(folder: Path, manifest: ComponentManifest) -> bool:
+    """Whether every file is what the manifest says; files that changed since they were verified are hashed again."""
+    stamps = _read_stamps(folder)
+    changed = False
+    for file in manifest.files:
+        path = folder / file.path
+        stamp = _stamp(path)
+        if stamp is None or stamp[0] != file.size:
+            return False
+        if stamps.get(file.path) != stamp:
+            if _sha256(path) != file.digest:
+                return False
+            changed = True
+    if changed:
+        _write_stamps(folder, manifest)
+    return True
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+
+
+def _read_stamps(folder: Path) -> dict[str, Stamp]:
+    try:
+        stamps = json.loads((folder / _STAMPS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def _write_stamps(folder: Path, manifest: ComponentManifest) -> None:
+    stamps = {file.path: _stamp(folder / file.path) for file in manifest.files}
+    temporary = folder / f"{_STAMPS}.{new_id()}"
+    temporary.write_text(json.dumps(stamps))
+    os.replace(temporary, folder / _STAMPS)
+
+
+def _install(staging: Path, folder: Path, manifest: ComponentManifest) -> None:
+    """Rename into place. What another worker has just built stays, since it may be loading from it; damage makes way."""
+    while True:
+        try:
+            staging.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+        if _is_intact(folder, manifest):
+            return
+        discarded = folder.with_name(f".{new_id()}")
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(discarded)
+        shutil.rmtree(discarded, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            hasher.update(chunk)
+    return hasher.hexdigest()
