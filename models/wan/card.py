@@ -1,0 +1,125 @@
+"""The `wan-i2v` card: an image and a prompt become a video (Wan 2.1 and 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
+from mutoscope.platform.errors import InvalidParameter
+
+TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
+
+
+class WanRecipe(Recipe):
+    """Defaults and limits of one Wan folder.
+
+    `boundary_ratio` and `expand_timesteps` come from `model_index.json`, the multiples from the VAE's and the
+    transformer's configs; the rest from `recipe.json` or, without one, from the released models' practice.
+    """
+
+    height: int = 480
+    width: int = 832
+    num_inference_steps: int = Field(50, ge=1)
+    guidance_scale: float = Field(5.0, ge=0)
+    max_sequence_length: int = Field(512, ge=1)
+    num_frames: int = Field(81, ge=1)
+    frame_counts: tuple[int, ...] = Field((), description="Allowed numbers of frames; empty: any that fits.")
+    frame_multiple: int = Field(
+        4, ge=1, description="Frames per latent frame: num_frames - 1 is a multiple of it."
+    )
+    fps: int = Field(16, ge=1, description="Frames per second the video is meant to be shown at.")
+    guidance_scale_2: float | None = Field(None, ge=0, description="Guidance of the low-noise transformer.")
+    boundary_ratio: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Share of the schedule below which transformer_2 takes over; None: it never does.",
+    )
+    expand_timesteps: bool = Field(
+        False, description="The image is held as a clean first latent frame (TI2V)."
+    )
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Sizes, then frame counts, then the second guidance, which needs a second transformer."""
+        super().check(values)
+        frames = values["num_frames"]
+        if self.frame_counts and frames not in self.frame_counts:
+            allowed = ", ".join(str(count) for count in self.frame_counts)
+            raise InvalidParameter("num_frames", frames, f"these weights make {allowed}")
+        if (frames - 1) % self.frame_multiple:
+            below = frames - (frames - 1) % self.frame_multiple
+            remedy = (
+                f"use {below} or {below + self.frame_multiple} (a multiple of {self.frame_multiple}, plus 1)"
+            )
+            raise InvalidParameter("num_frames", frames, remedy)
+        if self.boundary_ratio is None and values["guidance_scale_2"] is not None:
+            remedy = "leave it out: these weights have a single transformer"
+            raise InvalidParameter("guidance_scale_2", values["guidance_scale_2"], remedy)
+
+
+class WanParameters(BaseModel):
+    """What a request may set; a field left out takes the recipe's value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: str = Field(min_length=1, description="What happens in the video.")
+    negative_prompt: str | None = Field(None, description="What guidance steers away from.")
+    height: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
+    width: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
+    num_frames: Annotated[int, Field(ge=1)] | None = Field(None, description="Frames of the video.")
+    fps: Annotated[int, Field(ge=1, le=240)] | None = Field(
+        None, description="Frames per second it is shown at."
+    )
+    num_inference_steps: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="Denoising steps."
+    )
+    guidance_scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Classifier-free guidance g in u + g(c - u); 1 and below turn it off."
+    )
+    guidance_scale_2: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Guidance of the low-noise transformer; left out, it is guidance_scale."
+    )
+    max_sequence_length: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="Prompt length in tokens; longer prompts are cut, as the text encoder requires."
+    )
+
+
+CARD = Card(
+    id="wan-i2v",
+    title="Wan image to video",
+    components=(
+        ComponentSpec("transformer", "diffusers", ("WanTransformer3DModel",)),
+        ComponentSpec("transformer_2", "diffusers", ("WanTransformer3DModel",), optional=True),
+        ComponentSpec("vae", "diffusers", ("AutoencoderKLWan",)),
+        ComponentSpec("text_encoder", "transformers", ("UMT5EncoderModel",)),
+        ComponentSpec("image_encoder", "transformers", ("CLIPVisionModel",), optional=True),
+        ComponentSpec(
+            "image_processor",
+            "transformers",
+            ("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil"),
+            weighted=False,
+            optional=True,
+        ),
+        ComponentSpec("tokenizer", "transformers", TOKENIZERS, weighted=False),
+        ComponentSpec(
+            "scheduler",
+            "diffusers",
+            ("FlowMatchEulerDiscreteScheduler", "UniPCMultistepScheduler"),
+            weighted=False,
+        ),
+    ),
+    inputs=(Slot("image", "image", "The first frame; resized to the video's size."),),
+    outputs=(
+        Slot("video", "video", "The frames, 8-bit RGB."),
+        Slot("latent", "latent", "The denoised latents, float32, before decoding."),
+    ),
+    parameters=WanParameters,
+    recipe=WanRecipe,
+    inspector="mutoscope.models.wan.folder:inspect",
+    loader="mutoscope.models.wan.components:load",
+    builder="mutoscope.models.wan.program:build",
+    sources=("mutoscope.models.wan", "mutoscope.models.common"),
+)

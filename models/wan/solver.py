@@ -1,0 +1,75 @@
+"""The two ways a Wan folder is solved: our own Euler ODE step, or UniPC.
+
+Released Wan folders name UniPC, a predictor-corrector that remembers earlier velocities. diffusers keeps
+that memory in the scheduler object, so each request gets an object of its own; it lives in the request's
+LoopState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from diffusers import UniPCMultistepScheduler
+
+from mutoscope.platform.engine.sampling import FlowSchedule, ode_step
+
+
+class Solver(Protocol):
+    """Integrates one request from noise to data.
+
+    `timesteps` (steps,) are what the transformer is told: noise levels in units of the training schedule.
+    `step` takes the velocity at step `index` and the latents there, both float32 and of one shape, and
+    returns the latents at the next noise level.
+    """
+
+    timesteps: torch.Tensor
+
+    def step(self, velocity: torch.Tensor, index: int, latents: torch.Tensor) -> torch.Tensor: ...
+
+
+@dataclass(slots=True)
+class EulerSolver:
+    """x' = x + (sigma' - sigma) v over `sigmas` (steps + 1,), the last 0. Stateless."""
+
+    timesteps: torch.Tensor
+    sigmas: torch.Tensor
+
+    def step(self, velocity: torch.Tensor, index: int, latents: torch.Tensor) -> torch.Tensor:
+        return ode_step(latents, velocity, self.sigmas[index], self.sigmas[index + 1])
+
+
+@dataclass(slots=True)
+class UniPCSolver:
+    """A scheduler that belongs to one request."""
+
+    timesteps: torch.Tensor
+    scheduler: UniPCMultistepScheduler
+
+    def step(self, velocity: torch.Tensor, index: int, latents: torch.Tensor) -> torch.Tensor:
+        moved: torch.Tensor = self.scheduler.step(
+            velocity, self.timesteps[index], latents, return_dict=False
+        )[0]
+        return moved
+
+
+def make_solver(schedule: FlowSchedule | Mapping[str, Any], steps: int, device: torch.device) -> Solver:
+    """A fresh solver for one request: Euler for a flow schedule, UniPC for a scheduler's configuration."""
+    if isinstance(schedule, FlowSchedule):
+        sigmas = schedule.sigmas(steps, spacing="trained")
+        timesteps = schedule.timesteps(sigmas)
+        return EulerSolver(torch.from_numpy(timesteps).to(device), torch.from_numpy(sigmas).to(device))
+    scheduler = UniPCMultistepScheduler.from_config(schedule)
+    scheduler.set_timesteps(steps, device=device)
+    # Fine schedules repeat integer timesteps; left to look its index up, UniPC starts at the second of two.
+    scheduler.set_begin_index(0)
+    return UniPCSolver(scheduler.timesteps, scheduler)
+
+
+def train_timesteps(schedule: FlowSchedule | Mapping[str, Any]) -> int:
+    """What a noise level of 1 is called."""
+    if isinstance(schedule, FlowSchedule):
+        return schedule.train_timesteps
+    return int(schedule.get("num_train_timesteps", 1000))

@@ -1,0 +1,39 @@
+"""Folders are written and instances loaded once a session; both are immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from mutoscope.models.wan.card import CARD
+from mutoscope.platform.engine.instance import Instance, load_instance
+from tests.models.wan.folders import Layout, write_folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """The number of threads decides how sums are split, and so their last bits."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Path]:
+    root = tmp_path_factory.mktemp("wan")
+    return cache(lambda layout: write_folder(root / layout.name, layout))
+
+
+@pytest.fixture(scope="session")
+def instance_of(folder_of: Callable[[Layout], Path]) -> Callable[[Layout], Instance]:
+    return cache(lambda layout: load_instance(CARD, folder_of(layout)))
+
+
+@pytest.fixture(scope="session")
+def image() -> NDArray[np.uint8]:
+    """Noise of another size and shape than the videos, so that resizing is on the path."""
+    return np.random.default_rng(0).integers(0, 256, (40, 52, 3), dtype=np.uint8)
