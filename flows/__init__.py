@@ -1,1 +1,9 @@
-"""Prefect flows, grouped by purpose. Importing them needs no GPU stack."""
+"""Prefect flows, grouped by purpose. Importing this package registers every workflow and needs no GPU stack.
+
+    parameters   the annotated types that become a workflow's form
+    generate/    flows that make media
+"""
+
+from mutoscope.flows.generate import image_to_video, text_to_image, text_to_video
+
+__all__ = ["image_to_video", "text_to_image", "text_to_video"]

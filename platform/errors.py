@@ -4,6 +4,7 @@
     ├── InvalidInput                   exit code 2: what the caller gave cannot be used
     │   ├── InvalidParameter           a field of a request: names field, value, remedy
     │   ├── UnhashableInput            a value that cannot be digested canonically
+    │   ├── InvalidWorkflow            a declaration that cannot hold: id taken, requirement missing, cycle
     │   ├── UnknownWorkflow
     │   ├── UnknownCard
     │   ├── UnknownReference           no artifact, run or weight version by that name
@@ -68,6 +69,10 @@ class InvalidParameter(InvalidInput):
 
 class UnhashableInput(InvalidInput):
     """A value without a canonical encoding; refused rather than left out of a key."""
+
+
+class InvalidWorkflow(InvalidInput):
+    """A workflow declared in a way that cannot hold, or one that leaves its declaration while it runs."""
 
 
 class UnknownWorkflow(InvalidInput):

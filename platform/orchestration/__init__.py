@@ -1,1 +1,22 @@
-"""The Prefect seam: workflows, engine runs as tasks, deployments."""
+"""The Prefect seam: workflows as flows, engine runs as tasks, deployments.
+
+    workflow       the `@workflow` decorator: an async function becomes a recorded Prefect flow
+    registry       which workflows exist, and the checks on their declarations
+    signature      a workflow's parameters: one pydantic model from its signature
+    engine_run     one engine run as a Prefect task (or as a plain await outside any flow)
+    submit         the same without Prefect: plan, enqueue or attach, wait
+    plan           what a run is: pinned weights, resolved parameters, memo key
+    replay         an artifact made again from its record
+    context        which workflow is executing here
+    runtime        the process's handles: settings, catalog, store
+    publish        telemetry for the Prefect UI, off the critical path
+    media          media files from outside, as recorded imports
+    importing      card folders, as recorded imports
+    deployments    workflows on a work pool; the heartbeat automation
+    launch         starting a workflow by name, here or on the pool
+    server         the Prefect server, or one line that says that nobody answers
+    stack          the record of a running stack
+
+Only `workflow`, `engine_run`, `publish`, `deployments`, `launch` and `server` import Prefect. Only references pass through it;
+its rows are telemetry, the catalog is the truth.
+"""

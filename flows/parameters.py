@@ -1,0 +1,126 @@
+"""The annotated types of workflow parameters. Each carries its limits and the words that the UI's form shows.
+
+A value left empty (None) takes the recipe's: what the weights were trained for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from mutoscope.platform.refs import ArtifactRef
+
+MAX_PROMPT = 2000
+_SIZE = r"^[1-9]\d{0,4}x[1-9]\d{0,4}$"
+_IMAGE = r"^(image:)?[0-9a-fA-F]{4,64}$"
+
+
+def _spelled(pattern: str, remedy: str) -> BeforeValidator:
+    """Refuses text of another shape in words, where a regular expression would be shown instead."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(pattern, value):
+            raise PydanticCustomError("spelling", remedy)  # type: ignore[arg-type]
+        return value
+
+    return BeforeValidator(check)
+
+
+def _full_reference(value: Any) -> Any:
+    # In full: a prefix that is unique today may name two artifacts tomorrow.
+    return f"{value.kind}:{value.digest}" if isinstance(value, ArtifactRef) else value
+
+
+Prompt = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True),
+    Field(
+        title="Prompt",
+        min_length=1,
+        max_length=MAX_PROMPT,
+        description="What to show, in words: “a red circle left of a blue square”.",
+    ),
+]
+
+NegativePrompt = Annotated[
+    str | None,
+    Field(
+        title="Negative prompt", max_length=MAX_PROMPT, description="What to steer away from. Empty: the recipe's."
+    ),
+]
+
+Seed = Annotated[
+    int | None,
+    Field(
+        title="Seed",
+        strict=True,
+        ge=0,
+        le=2**63 - 1,
+        description="The same seed makes the same result, bit for bit. Empty: one is drawn and recorded.",
+    ),
+]
+
+Size = Annotated[
+    str | None,
+    _spelled(_SIZE, "use width x height in pixels, such as 64x64"),
+    Field(
+        title="Size",
+        pattern=_SIZE,
+        description="Width x height in pixels, such as 64x64. Empty: the recipe's.",
+    ),
+]
+
+Steps = Annotated[
+    int | None,
+    Field(
+        title="Steps",
+        strict=True,
+        ge=1,
+        le=1000,
+        description="Denoising steps: more is slower and finer. Empty: the recipe's.",
+    ),
+]
+
+VideoSteps = Annotated[
+    Steps,
+    Field(title="Video steps", description="Denoising steps of the video model. Empty: as many as `steps` says."),
+]
+
+Guidance = Annotated[
+    float | None,
+    Field(
+        title="Guidance",
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="How closely to follow the prompt; 1 switches guidance off. Empty: the recipe's.",
+    ),
+]
+
+Frames = Annotated[
+    int | None,
+    Field(title="Frames", strict=True, ge=1, le=10_000, description="Length of the video. Empty: the recipe's."),
+]
+
+ImageReference = Annotated[
+    str,
+    _spelled(_IMAGE, "use a reference such as image:3fa9c1d2e4f5"),
+    BeforeValidator(_full_reference),
+    Field(
+        title="Image",
+        pattern=_IMAGE,
+        json_schema_extra={"artifact": "image"},
+        description="An image in the catalog, by reference: image:3fa9c1d2e4f5 or any unique beginning of it.",
+    ),
+]
+
+
+def height_and_width(size: str | None) -> dict[str, int | None]:
+    """A `Size` as the parameters that cards take."""
+    if size is None:
+        return {"height": None, "width": None}
+    width, _, height = size.partition("x")
+    return {"height": int(height), "width": int(width)}

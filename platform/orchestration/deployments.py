@@ -1,0 +1,141 @@
+"""Workflows on a work pool, so that the Prefect UI, schedules and other machines can start them.
+
+`python -m mutoscope.platform.orchestration.deployments` brings the server to the state that the registry describes;
+running it again changes nothing. Entrypoints are module paths: a file path would put folders on `sys.path`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.workers.process import ProcessWorker
+
+from mutoscope.platform.errors import MutoscopeError
+from mutoscope.platform.orchestration.registry import Registry, Workflow, discover
+from mutoscope.platform.orchestration.server import prefect_client
+from mutoscope.platform.orchestration.stack import POOL
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
+
+TAG = "mutoscope"
+HEARTBEAT_AUTOMATION = "mutoscope: flow runs whose process died"
+_SILENCE = timedelta(seconds=90)
+"""Three heartbeats at Prefect's default of one every 30 s."""
+
+
+async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
+    """Create or update one deployment per workflow, remove those of workflows that are gone; return their names.
+
+    Raises:
+        InvalidWorkflow: a workflow requires something that does not exist; nothing was changed.
+        ServerUnavailable: no Prefect server answers.
+    """
+    registry = registry or discover()
+    workflows = sorted(registry.all().values(), key=lambda workflow: workflow.name)
+    for workflow in workflows:
+        registry.check_requirements(workflow)
+    async with prefect_client() as client:
+        await _ensure_pool(client)
+        kept = {await _deploy(client, workflow) for workflow in workflows}
+        ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+        for deployment in await client.read_deployments(deployment_filter=ours):
+            if str(deployment.id) not in kept and deployment.work_pool_name == POOL:
+                await client.delete_deployment(deployment.id)
+        await _ensure_heartbeat_automation(client)
+    return tuple(workflow.name for workflow in workflows)
+
+
+async def _ensure_pool(client: PrefectClient) -> None:
+    pool = WorkPoolCreate(
+        name=POOL,
+        type="process",
+        description="Runs workflows as processes beside the server. They hold no GPU and load no model.",
+        base_job_template=ProcessWorker.get_default_base_job_template(),
+    )
+    try:
+        await client.create_work_pool(pool)
+    except ObjectAlreadyExists:
+        return
+
+
+async def _deploy(client: PrefectClient, workflow: Workflow) -> str:
+    flow_id = await client.create_flow_from_name(workflow.flow.name)
+    deployment_id = await client.create_deployment(
+        flow_id=flow_id,
+        name=workflow.name,
+        version=workflow.flow.version,
+        description=_description(workflow),
+        tags=[TAG, workflow.id],
+        entrypoint=workflow.entrypoint,
+        work_pool_name=POOL,
+        parameter_openapi_schema=workflow.flow.parameters.model_dump(),
+        enforce_parameter_schema=True,
+        # The code is installed where the pool runs; nothing is pulled.
+        pull_steps=[],
+    )
+    return str(deployment_id)
+
+
+def _description(workflow: Workflow) -> str:
+    requires = ", ".join(f"`{name}`" for name in workflow.requires) or "nothing"
+    return f"{workflow.description}\n\nWorkflow `{workflow.id}`; requires {requires}."
+
+
+async def _ensure_heartbeat_automation(client: PrefectClient) -> None:
+    """A flow process that is killed leaves its run "Running"; this marks the run Crashed once its heartbeats stop."""
+    wanted = AutomationCore(
+        name=HEARTBEAT_AUTOMATION,
+        description="Marks a flow run Crashed when its process has sent no heartbeat for 90 s.",
+        enabled=True,
+        trigger=EventTrigger(
+            after={"prefect.flow-run.heartbeat"},
+            expect={
+                "prefect.flow-run.heartbeat",
+                "prefect.flow-run.Completed",
+                "prefect.flow-run.Failed",
+                "prefect.flow-run.Cancelled",
+                "prefect.flow-run.Crashed",
+            },
+            match=ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=_SILENCE,
+        ),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED, message="Its process has sent no heartbeat for 90 s; it has probably died."
+            )
+        ],
+    )
+    existing = await client.read_automations_by_name(HEARTBEAT_AUTOMATION)
+    if not existing:
+        await client.create_automation(wanted)
+    elif AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields))) != wanted:
+        await client.update_automation(existing[0].id, wanted)
+
+
+def main() -> int:
+    """Deploy, and say what is deployed; 0, or an error's exit code."""
+    try:
+        names = asyncio.run(deploy_all())
+    except MutoscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"deployed {', '.join(names)} on the work pool {POOL!r}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""One engine run as a Prefect task: the verb that workflows are written with.
+
+    image = await engine_run("flux-t2i", prompt="a red circle", seed=7)
+    video = await engine_run("wan-i2v", image=image["image"], prompt="a red circle", seed=7)
+
+Inside a flow it is a task run, named after the card, that shows `Cached` when the memo served it, with a progress
+artifact while it works and pictures when it is done. Outside any flow it is a plain await and needs no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas import State
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.results import ResultRecord
+from prefect.states import Completed, Failed
+
+from mutoscope.platform.catalog import RunRecord
+from mutoscope.platform.engine.request import Profile
+from mutoscope.platform.errors import MutoscopeError
+from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer
+from mutoscope.platform.orchestration.plan import Origin
+from mutoscope.platform.orchestration.publish import ProgressFeed, publish_outcome
+from mutoscope.platform.orchestration.runtime import get_runtime
+from mutoscope.platform.orchestration.submit import submit_run
+from mutoscope.platform.refs import ArtifactRef
+
+
+async def engine_run(
+    card_id: str, *, seed: int | None = None, profile: Profile = Profile.SERVE, **given: Any
+) -> dict[str, ArtifactRef]:
+    """Run a card at its live weights and return its outputs by slot.
+
+    Equal calls share one computation, now and later: the memo key covers the card's code, the weights, the inputs, the
+    parameters, the seed and the numeric contract.
+
+    Args:
+        card_id: which card.
+        seed: 0 <= seed < 2**63; drawn and recorded when None.
+        given: the card's input slots (references or their text) and parameters, by name; None means "not given".
+
+    Raises:
+        InvalidWorkflow: the executing workflow does not declare that it requires the card.
+        InvalidInput: the card, an input or a parameter is wrong; see `plan_run`.
+        NoWorker: nobody serves the card now; the run stays queued.
+        RunFailed, RunCancelled: how the run ended.
+    """
+    context = current_workflow.get()
+    if context is not None:
+        context.require(card_id)
+    if FlowRunContext.get() is None:
+        return (await submit_run(card_id, seed=seed, profile=profile, **given)).outputs
+    request = {"seed": seed, **given}
+    state = cast("State[Any]", await _task(card_id, request, profile))
+    return _unwrap(state)
+
+
+async def _engine_run(card_id: str, request: dict[str, Any], profile: Profile) -> State[Any]:
+    """The task's body. It returns a state, to name memo hits and to keep failure messages to one line."""
+    flow_context, task_context = FlowRunContext.get(), TaskRunContext.get()
+    if flow_context is None or task_context is None or flow_context.flow_run is None:
+        raise RuntimeError("engine_run's task was started outside a flow")
+    context = current_workflow.get()
+    origin = Origin(
+        workflow_run_id=context.run_id if context else None,
+        prefect_flow_run_id=str(flow_context.flow_run.id),
+        prefect_task_run_id=str(task_context.task_run.id),
+    )
+    try:
+        with _telemetry(card_id, context, flow_context.client):
+            outcome = await submit_run(card_id, profile=profile, origin=origin, **request)
+    except MutoscopeError as error:
+        return Failed(message=str(error), data=error)
+    if context is not None:
+        context.publications.spawn(publish_outcome(get_runtime(), outcome, flow_context.client))
+    return Completed(name="Cached" if outcome.disposition == "hit" else "Completed", data=outcome.outputs)
+
+
+_task = Task(
+    _engine_run,
+    name="engine_run",
+    task_run_name="{card_id}",
+    description="Run a card through the queue and wait for its outputs.",
+    # The catalog is the memo; Prefect's cache knows nothing of weights or bytes.
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=0,
+)
+
+
+@contextmanager
+def _telemetry(card_id: str, context: WorkflowContext | None, client: PrefectClient) -> Iterator[None]:
+    """While the block runs, show the run's progress in the UI (and to the observer around it, if there is one).
+
+    Without a workflow there is nobody to wait for background publications, so there are none.
+    """
+    if context is None:
+        yield
+        return
+    around, publications = observer.get(), context.publications
+    feed = ProgressFeed(card_id, client)
+    started = False
+
+    def observe(run: RunRecord) -> None:
+        nonlocal started
+        if around is not None:
+            around(run)
+        if not started:
+            publications.spawn(feed.publish())
+            started = True
+        feed.observe(run)
+
+    token = observer.set(observe)
+    try:
+        yield
+    finally:
+        observer.reset(token)
+        feed.close()
+
+
+def _unwrap(state: State[Any]) -> dict[str, ArtifactRef]:
+    data = state.data.result if isinstance(state.data, ResultRecord) else state.data
+    if isinstance(data, MutoscopeError):
+        raise data
+    return dict(cast("dict[str, ArtifactRef]", data))

@@ -1,0 +1,108 @@
+"""Starting a workflow by its name: in this process, or on the work pool through its deployment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.client.schemas.actions import DeploymentFlowRunCreate
+from prefect.exceptions import ObjectNotFound
+
+from mutoscope.platform.errors import RunError, ServerUnavailable
+from mutoscope.platform.orchestration import signature
+from mutoscope.platform.orchestration.context import Observer, observer, opened
+from mutoscope.platform.orchestration.registry import Workflow, discover
+from mutoscope.platform.orchestration.runtime import get_runtime
+from mutoscope.platform.orchestration.server import prefect_client, quiet_console
+from mutoscope.platform.orchestration.workflow import as_outputs
+from mutoscope.platform.refs import ArtifactRef
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowOutcome:
+    """A workflow that succeeded: its row in the catalog, and its outputs by name."""
+
+    run_id: str
+    outputs: dict[str, ArtifactRef]
+
+
+def find_workflow(name: str, given: Mapping[str, Any]) -> Workflow:
+    """The workflow of that name or id, if it takes the given parameters. Raises UnknownWorkflow or InvalidParameter.
+
+    Only names are checked here: a wrong *value* is for the workflow to refuse, so that its flow run shows it.
+    """
+    registry = discover()
+    found = registry.get(name)
+    signature.check_names(found.name, found.parameters, given)
+    return found
+
+
+async def run_workflow(
+    name: str,
+    given: Mapping[str, Any],
+    *,
+    watch: Observer | None = None,
+    on_open: Callable[[str], None] | None = None,
+    quiet: bool = True,
+) -> WorkflowOutcome:
+    """Run a workflow in this process and wait; its flow run appears at the Prefect server like any other.
+
+    Args:
+        watch: called with an engine run's record whenever it changed.
+        on_open: called with the id of the workflow's row once it is open.
+        quiet: keep Prefect's log lines off the terminal.
+
+    Raises:
+        UnknownWorkflow, InvalidParameter, ServerUnavailable, NoWorker: what the caller can mend.
+        RunFailed, RunCancelled: how an engine run ended.
+    """
+    found = find_workflow(name, given)
+    get_runtime()
+    async with prefect_client():
+        pass
+    if quiet:
+        quiet_console()
+    run_ids: list[str] = []
+
+    def note(run_id: str) -> None:
+        run_ids.append(run_id)
+        if on_open is not None:
+            on_open(run_id)
+
+    tokens = observer.set(watch), opened.set(note)
+    try:
+        result = await found.flow(**given)
+    finally:
+        observer.reset(tokens[0])
+        opened.reset(tokens[1])
+    if not run_ids:
+        raise RunError(f"workflow {found.name} ended without being recorded: look at its flow run in the Prefect UI")
+    return WorkflowOutcome(run_ids[0], as_outputs(result))
+
+
+async def submit_workflow(name: str, given: Mapping[str, Any]) -> str:
+    """Queue a workflow on the work pool and return the id of its flow run.
+
+    Raises:
+        UnknownWorkflow, InvalidParameter, ServerUnavailable: as `run_workflow`; also when it is not deployed there.
+    """
+    found = await asyncio.to_thread(find_workflow, name, given)
+    async with prefect_client() as client:
+        try:
+            deployment = await client.read_deployment_by_name(f"{found.flow.name}/{found.name}")
+        except ObjectNotFound:
+            raise ServerUnavailable(
+                f"workflow {found.name} is not deployed at this Prefect server: `mutoscope up` deploys it"
+            ) from None
+        # The server would refuse a wrong value without a trace. The workflow refuses it in a line of its own, on record.
+        request = DeploymentFlowRunCreate(parameters=dict(given), enforce_parameter_schema=False)
+        response = await client.request(
+            "POST",
+            "/deployments/{id}/create_flow_run",
+            path_params={"id": deployment.id},
+            json=request.model_dump(mode="json", exclude_unset=True),
+        )
+        response.raise_for_status()
+        return str(response.json()["id"])

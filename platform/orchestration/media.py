@@ -1,0 +1,55 @@
+"""Media files from outside, as recorded imports: the file's picture becomes an artifact with a run that says whence."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mutoscope.platform.artifacts import codecs
+from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.ids import sha256
+from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
+from mutoscope.platform.refs import ArtifactRef
+
+
+def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
+    """Take a picture into the store and record an import run.
+
+    The picture is kept as 8-bit RGB; an alpha channel is laid over white. The same picture gives the same artifact,
+    and a file that was taken in before leaves no second run.
+
+    Raises:
+        InvalidParameter: no such file, or not a picture.
+        StoreUnwritable: the store refuses.
+    """
+    runtime = runtime or get_runtime()
+    data, pixels = _read(path)
+    encoded = codecs.encode("image", pixels)
+    ref = runtime.store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
+    facts = {"file": path.name, "sha256": sha256(data)}
+    earlier = runtime.catalog.runs.generated_by(ref.digest)
+    if not any(run.kind == "import" and run.parameters == facts for run in earlier):
+        runtime.catalog.runs.record_completed("import", parameters=facts, generated={"image": ref})
+    return ref
+
+
+def _read(path: Path) -> tuple[bytes, np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]]:
+    """The file's bytes, and its pixels as uint8 (H, W, 3)."""
+    try:
+        data = path.read_bytes()
+        with warnings.catch_warnings():
+            # Pillow only warns of a picture large enough to be an attack on memory.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                picture.load()
+                rgba = picture.convert("RGBA")
+    except OSError as error:
+        reason = error.strerror or "it is not a picture"
+        raise InvalidParameter("image", str(path), f"give a PNG or JPEG file ({reason})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise InvalidParameter("image", str(path), "give a picture of at most 89 megapixels") from None
+    white = Image.new("RGBA", rgba.size, "white")
+    return data, np.asarray(Image.alpha_composite(white, rgba).convert("RGB"))

@@ -1,0 +1,139 @@
+"""What a run is, before anybody runs it: pinned weights, resolved parameters, and the memo key over all of it.
+
+Everything that decides the output is in the key parts, and the key parts are stored with the run: a memo miss explains
+itself field by field, and a replay needs nothing else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mutoscope.models.registry import get_card
+from mutoscope.platform import ids
+from mutoscope.platform.catalog import RunSpec
+from mutoscope.platform.engine import numerics
+from mutoscope.platform.engine.card import Card, Recipe
+from mutoscope.platform.engine.request import Profile
+from mutoscope.platform.errors import InvalidParameter, UnknownReference
+from mutoscope.platform.orchestration.importing import RECIPE, read_recipe
+from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.refs import ArtifactRef
+
+MEMO_DOMAIN = "mutoscope.memo/1"
+SEED_LIMIT = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks for the run; recorded, and no part of the key."""
+
+    workflow_run_id: str | None = None
+    prefect_flow_run_id: str | None = None
+    prefect_task_run_id: str | None = None
+
+
+def plan_run(
+    runtime: Runtime,
+    card_id: str,
+    given: Mapping[str, Any],
+    *,
+    seed: int | None,
+    profile: Profile = Profile.SERVE,
+    origin: Origin = Origin(),
+) -> RunSpec:
+    """The run of `card_id` at its live weights.
+
+    Args:
+        given: the card's input slots (an `ArtifactRef`, or its text such as "image:3fa9") and parameters, by name.
+            None means "not given".
+        seed: 0 <= seed < 2**63, or None to draw one.
+
+    Raises:
+        UnknownCard, InvalidParameter: as the card judges the request.
+        UnknownReference, AmbiguousReference: an input that the catalog cannot resolve, or a card without weights.
+    """
+    card = get_card(card_id)
+    values = {name: value for name, value in given.items() if value is not None}
+    inputs = _inputs(runtime, card, values)
+    weights = {name: version.digest for name, version in runtime.catalog.weights.live(card_id).items()}
+    recipe = _recipe(runtime, card, weights)
+    contract = runtime.catalog.workers.contract(card_id) or numerics.cpu_contract(runtime.settings.threads)
+    key_parts = {
+        "card": card.id,
+        "card_digest": numerics.card_digest(card),
+        "weights": weights,
+        "inputs": {slot: ref.digest for slot, ref in inputs.items()},
+        "parameters": card.resolve(values, recipe),
+        "seed": _checked_seed(seed),
+        "profile": profile.value,
+        "numeric": contract,
+    }
+    return spec_of(runtime, key_parts, inputs, origin)
+
+
+def spec_of(
+    runtime: Runtime, key_parts: Mapping[str, Any], inputs: Mapping[str, ArtifactRef], origin: Origin
+) -> RunSpec:
+    """The run that key parts describe; both a fresh plan and a replay come through here."""
+    return RunSpec(
+        kind="engine",
+        card=key_parts["card"],
+        card_digest=key_parts["card_digest"],
+        contract=numerics.contract_digest(key_parts["numeric"]),
+        parameters=dict(key_parts["parameters"]),
+        seed=key_parts["seed"],
+        inputs=dict(inputs),
+        weights=dict(key_parts["weights"]),
+        key_parts=dict(key_parts),
+        memo_key=ids.digest(MEMO_DOMAIN, key_parts),
+        profile=key_parts["profile"],
+        workflow_run_id=origin.workflow_run_id,
+        prefect_flow_run_id=origin.prefect_flow_run_id,
+        prefect_task_run_id=origin.prefect_task_run_id,
+        max_attempts=runtime.settings.max_attempts,
+    )
+
+
+def _inputs(runtime: Runtime, card: Card, values: dict[str, Any]) -> dict[str, ArtifactRef]:
+    """Takes the card's input slots out of `values` and resolves them."""
+    inputs = {}
+    for slot in card.inputs:
+        value = values.pop(slot.name, None)
+        if value is None:
+            if slot.required:
+                raise InvalidParameter(slot.name, None, f"{card.id} needs an artifact of kind {slot.kind} here")
+            continue
+        if not isinstance(value, ArtifactRef | str):
+            raise InvalidParameter(slot.name, value, f"use a reference such as {slot.kind}:3fa9c1")
+        ref = runtime.catalog.artifacts.resolve(value) if isinstance(value, str) else value
+        if ref.kind != slot.kind:
+            raise InvalidParameter(slot.name, str(ref), f"{card.id} needs an artifact of kind {slot.kind} here")
+        inputs[slot.name] = ref
+    return inputs
+
+
+def _recipe(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
+    needed = {part.name for part in card.components if not part.optional} | {RECIPE}
+    missing = sorted(needed - set(weights))
+    if missing:
+        lacking = "has no weights" if not weights else f"has no {missing[0]}"
+        raise UnknownReference(f"card {card.id} {lacking}: use `mutoscope weights import {card.id} FOLDER`")
+    return _read_recipe(runtime, card, weights[RECIPE])
+
+
+@lru_cache(maxsize=64)
+def _read_recipe(runtime: Runtime, card: Card, digest: str) -> Recipe:
+    # A digest names its bytes for good, so what was read once need not be read again.
+    return read_recipe(runtime.store, card, digest)
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return secrets.randbelow(2**32)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
+        raise InvalidParameter("seed", seed, "use an integer from 0 to 2**63 - 1")
+    return seed

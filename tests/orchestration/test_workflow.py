@@ -1,0 +1,302 @@
+"""Workflows against a Prefect server: what is recorded, what fails how, what the server shows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Annotated
+from uuid import UUID
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterId,
+)
+from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
+from pydantic import Field
+
+from mutoscope.platform.catalog import RunRecord, WorkflowRecord
+from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow, NoWorker, RunFailed
+from mutoscope.platform.orchestration.context import current_workflow
+from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.registry import Registry
+from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.orchestration.workflow import workflow
+from mutoscope.platform.refs import ArtifactRef
+from tests.support.fake_worker import FakeWorker, paint
+from tests.support.platform import WEB_URL
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+REGISTRY = Registry()
+TIMEOUT = 60.0
+
+
+@workflow("test.paint", requires=["tiny-test"], registry=REGISTRY)
+async def paint_once(
+    prompt: Annotated[str, Field(min_length=1, title="Prompt", description="What to paint.")],
+    seed: Annotated[int | None, Field(strict=True, ge=0, title="Seed")] = None,
+) -> ArtifactRef:
+    """Paint a picture.
+
+    Nothing more.
+    """
+    return (await engine_run("tiny-test", seed=seed))["image"]
+
+
+@workflow("test.twice", requires=["tiny-test"], registry=REGISTRY)
+async def paint_twice(seed: int) -> dict[str, ArtifactRef]:
+    first = await engine_run("tiny-test", seed=seed)
+    second = await engine_run("tiny-test", seed=seed, image=first["image"])
+    return {"first": first["image"], "second": second["image"]}
+
+
+@workflow("test.outer", requires=["test.paint"], registry=REGISTRY)
+async def outer(prompt: str) -> ArtifactRef:
+    return await paint_once(prompt=prompt, seed=3)
+
+
+async def flow_run_of(record: WorkflowRecord) -> FlowRun:
+    assert record.prefect_flow_run_id is not None
+    async with get_client() as client:
+        return await client.read_flow_run(UUID(record.prefect_flow_run_id))
+
+
+async def task_runs_of(record: WorkflowRecord, count: int) -> list[TaskRun]:
+    """Its task runs in order, once the server knows that `count` of them ended: they travel as events."""
+    assert record.prefect_flow_run_id is not None
+    chosen = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(record.prefect_flow_run_id)]))
+    async with get_client() as client, asyncio.timeout(TIMEOUT):
+        while True:
+            found = await client.read_task_runs(flow_run_filter=chosen)
+            if sum(bool(run.state and run.state.is_final()) for run in found) >= count:
+                return sorted(found, key=lambda run: run.start_time or run.expected_start_time)
+            await asyncio.sleep(0.1)
+
+
+async def artifacts_of(record: WorkflowRecord) -> dict[str, Artifact]:
+    assert record.prefect_flow_run_id is not None
+    chosen = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(record.prefect_flow_run_id)]))
+    async with get_client() as client:
+        return {str(found.key): found for found in await client.read_artifacts(artifact_filter=chosen)}
+
+
+def the_row(runtime: Runtime, workflow_id: str) -> WorkflowRecord:
+    (row,) = runtime.catalog.workflows.list(workflow=workflow_id)
+    return row
+
+
+async def test_a_run_is_recorded_with_outputs_and_engine_runs(runtime: Runtime, worker: FakeWorker) -> None:
+    image = await paint_once(prompt="a red circle", seed=7)
+    row = the_row(runtime, "test.paint")
+    assert row.state == "succeeded"
+    assert row.parameters == {"prompt": "a red circle", "seed": 7}
+    assert row.outputs == {"image": image.digest}
+    (run,) = runtime.catalog.runs.list(workflow_run_id=row.id)
+    assert (run.id, run.seed, run.prefect_flow_run_id) == (worker.done[0], 7, row.prefect_flow_run_id)
+    (task_run,) = await task_runs_of(row, 1)
+    assert run.prefect_task_run_id == str(task_run.id)
+    assert (await flow_run_of(row)).name == "a red circle"
+
+
+async def test_the_drawn_seed_is_recorded(runtime: Runtime, worker: FakeWorker) -> None:
+    await paint_once(prompt="a")
+    row = the_row(runtime, "test.paint")
+    assert isinstance(row.parameters["seed"], int)
+    (run,) = runtime.catalog.runs.list(workflow_run_id=row.id)
+    assert run.seed == row.parameters["seed"]
+
+
+async def test_a_hit_is_shown_as_cached(runtime: Runtime, worker: FakeWorker) -> None:
+    first = await paint_twice(seed=1)
+    second = await paint_twice(seed=1)
+    assert first == second
+    assert len(worker.done) == 2
+    newest, oldest = runtime.catalog.workflows.list(workflow="test.twice")
+    names = {
+        row.id: [(run.name, run.state_name) for run in await task_runs_of(row, 2)] for row in (newest, oldest)
+    }
+    assert names[oldest.id] == [("tiny-test", "Completed")] * 2
+    assert names[newest.id] == [("tiny-test", "Cached")] * 2
+
+
+async def test_progress_and_pictures_are_published(runtime: Runtime, worker: FakeWorker) -> None:
+    image = await paint_once(prompt="a", seed=1)
+    published = await artifacts_of(the_row(runtime, "test.paint"))
+    assert set(published) == {"tiny-test-progress", "tiny-test-run", "tiny-test-image"}
+    assert published["tiny-test-progress"].data == 100.0
+    assert published["tiny-test-image"].data == f"{WEB_URL}/artifacts/{image.digest}"
+    summary = str(published["tiny-test-run"].data)
+    assert f"[{image}]({WEB_URL}/artifacts/{image.digest}/page)" in summary
+    assert "### tiny-test: computed" in summary
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "prompt=None is not valid: prompt is required; pass prompt=..."),
+        ({"prompt": ""}, "prompt='' is not valid: use at least 1 characters"),
+        ({"prompt": "a", "seed": "seven"}, "seed='seven' is not valid: use an integer"),
+    ],
+)
+async def test_bad_input_fails_the_flow_run_with_the_callers_line(
+    runtime: Runtime, given: dict[str, object], line: str
+) -> None:
+    with pytest.raises(InvalidParameter) as raised:
+        await paint_once(**given)
+    assert str(raised.value) == line
+    async with get_client() as client:
+        newest = max(await client.read_flow_runs(), key=lambda run: run.created or run.expected_start_time)
+    assert newest.state is not None
+    assert (newest.state.name, newest.state.message) == ("Failed", line)
+    assert runtime.catalog.workflows.list() == []
+
+
+async def test_no_worker_fails_flow_and_task_with_one_line_and_keeps_the_run(runtime: Runtime) -> None:
+    with pytest.raises(NoWorker) as raised:
+        await paint_once(prompt="a", seed=1)
+    row = the_row(runtime, "test.paint")
+    assert row.state == "failed"
+    assert row.error == {"type": "NoWorker", "message": str(raised.value)}
+    flow_run, (task_run,) = await flow_run_of(row), await task_runs_of(row, 1)
+    assert flow_run.state is not None
+    assert task_run.state is not None
+    assert flow_run.state.message == task_run.state.message == str(raised.value)
+    (run,) = runtime.catalog.runs.list(kind="engine")
+    assert run.state == "queued"
+
+
+async def test_a_failed_run_is_not_remembered_as_a_result(runtime: Runtime) -> None:
+    broken = True
+
+    def perform(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
+        if broken:
+            raise RuntimeError("out of memory")
+        return paint(runtime, run)
+
+    with FakeWorker(runtime, ("tiny-test",), perform=perform).serving():
+        with pytest.raises(RunFailed, match="out of memory"):
+            await paint_once(prompt="a", seed=1)
+        broken = False
+        await paint_once(prompt="a", seed=1)
+    assert [row.state for row in runtime.catalog.workflows.list()] == ["succeeded", "failed"]
+
+
+async def test_a_bug_keeps_its_own_message(runtime: Runtime) -> None:
+    @workflow("test.bug", registry=Registry())
+    async def bug() -> None:
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ZeroDivisionError):
+        await bug()
+    row = the_row(runtime, "test.bug")
+    assert (row.state, row.error) == ("failed", {"type": "ZeroDivisionError", "message": "by zero"})
+
+
+async def test_a_workflow_inside_another_is_recorded_under_it(runtime: Runtime, worker: FakeWorker) -> None:
+    image = await outer(prompt="a")
+    parent, child = the_row(runtime, "test.outer"), the_row(runtime, "test.paint")
+    assert child.parent_id == parent.id
+    assert parent.parent_id is None
+    assert parent.outputs == child.outputs == {"image": image.digest}
+    assert parent.prefect_flow_run_id != child.prefect_flow_run_id
+
+
+async def test_what_is_not_declared_may_not_run(runtime: Runtime, worker: FakeWorker) -> None:
+    registry = Registry()
+
+    @workflow("test.liar", registry=registry)
+    async def liar() -> None:
+        await engine_run("tiny-test", seed=1)
+
+    @workflow("test.sneak", registry=registry)
+    async def sneak() -> None:
+        await paint_once(prompt="a")
+
+    for bad, used in ((liar, "tiny-test"), (sneak, "test.paint")):
+        with pytest.raises(InvalidWorkflow, match=f"runs '{used}' without declaring it: add it to its `requires`"):
+            await bad()
+    assert worker.done == []
+
+
+async def test_a_workflow_may_not_run_inside_itself(runtime: Runtime) -> None:
+    registry = Registry()
+    # The declaration is honest about "test.b" only; the cycle shows when it is executed.
+    calls: dict[str, Callable[[], object]] = {}
+
+    @workflow("test.a", requires=["test.b"], registry=registry)
+    async def a() -> None:
+        await calls["b"]()  # type: ignore[misc]
+
+    @workflow("test.b", registry=registry)
+    async def b() -> None:
+        context = current_workflow.get()
+        assert context is not None
+        assert context.chain == ("test.a", "test.b")
+        await a()
+
+    calls["b"] = b
+    with pytest.raises(InvalidWorkflow, match=r"'test\.a' is already running here, test\.a -> test\.b -> test\.a"):
+        await a()
+
+
+async def test_cancelling_a_workflow_cancels_its_run(runtime: Runtime) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def perform(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
+        begun.set()
+        assert release.wait(TIMEOUT)
+        return paint(runtime, run)
+
+    with FakeWorker(runtime, ("tiny-test",), perform=perform).serving():
+        call = asyncio.ensure_future(paint_once(prompt="a", seed=1))
+        async with asyncio.timeout(TIMEOUT):
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        (run,) = runtime.catalog.runs.list(kind="engine")
+        assert run.cancel_requested
+        release.set()
+    assert the_row(runtime, "test.paint").state == "cancelled"
+
+
+async def test_engine_runs_in_parallel(runtime: Runtime, worker: FakeWorker) -> None:
+    @workflow("test.fan", requires=["tiny-test"], registry=Registry())
+    async def fan(seed: int) -> dict[str, ArtifactRef]:
+        made = await asyncio.gather(*(engine_run("tiny-test", seed=seed + i) for i in range(4)))
+        return {str(i): outputs["image"] for i, outputs in enumerate(made)}
+
+    outputs = await fan(seed=10)
+    assert len({ref.digest for ref in outputs.values()}) == 4
+    assert len(worker.done) == 4
+
+
+async def test_engine_run_in_a_plain_flow_and_outside_any(runtime: Runtime, worker: FakeWorker) -> None:
+    @flow(persist_result=False)
+    async def plain() -> dict[str, ArtifactRef]:
+        return await engine_run("tiny-test", seed=1)
+
+    assert await plain() == await engine_run("tiny-test", seed=1)
+    assert len(worker.done) == 1
+
+
+def test_the_form_says_what_the_types_say() -> None:
+    schema = paint_once.parameters.model_dump()
+    assert schema["required"] == ["prompt"]
+    assert schema["properties"]["prompt"] == {
+        "title": "Prompt",
+        "description": "What to paint.",
+        "type": "string",
+        "minLength": 1,
+        "position": 0,
+    }
+    assert schema["properties"]["seed"]["title"] == "Seed"
+    assert paint_once.description == "Paint a picture.\n\nNothing more."
+    assert paint_once.name == "paint_once"
