@@ -1,1 +1,22 @@
-"""The mutoscope command."""
+"""What people type: the `mutoscope` command.
+
+    main.py         the app, and how errors end a command
+    render.py       how results look: tables, trees, JSON, sizes and ages
+    home.py         the opened home: settings, catalog, store, running stack
+    values.py       key=value arguments against a workflow's parameter types
+    stack.py        up, down, status
+    services.py     the processes a stack consists of, and when each is ready
+    supervisor.py   starting, watching, restarting and draining them
+    starter.py      bringing a home to a usable state: schema, store, starter weights
+    run.py          run; follow.py shows a workflow's progress from the catalog
+    browse.py       ls, show, get, open, lineage
+    replay.py       replay
+    cards.py        cards
+    weights.py      weights list, show, import, made
+    doctor.py       doctor
+    demo.py         demo
+
+Command modules import only Typer at the top: `mutoscope --help` must answer at once, so everything heavier is
+imported by the command that needs it. Nothing here imports torch or Prefect; Prefect arrives through
+`platform/orchestration`.
+"""

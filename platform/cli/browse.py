@@ -1,0 +1,304 @@
+"""ls, show, get, open: looking at what the catalog knows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mutoscope.platform.cli import render
+
+if TYPE_CHECKING:
+    from mutoscope.platform.catalog import RunRecord, WorkflowRecord
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.refs import ArtifactRef
+
+What = Literal["artifacts", "runs", "workflows"]
+
+
+def list_recent(
+    what: Annotated[What, typer.Argument(help="What to list.")] = "artifacts",
+    kind: Annotated[
+        str | None, typer.Option(help="Only this kind: image, video, latent, weights, ...")
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(help="Only what this workflow (its id) made or ran.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List recent artifacts, runs or workflow runs, newest first.
+
+    Example: mutoscope ls --kind video --limit 5
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    if what == "artifacts":
+        _list_artifacts(home, kind, workflow, limit, json)
+    elif what == "runs":
+        _list_runs(home, kind, limit, json)
+    else:
+        _list_workflows(home, workflow, limit, json)
+
+
+def _list_artifacts(home: Home, kind: str | None, workflow: str | None, limit: int, json: bool) -> None:
+    found = home.catalog.artifacts.list(kind=kind, limit=limit, workflow=workflow)
+    if json:
+        render.emit_json([ref.to_dict() for ref in found])
+        return
+    render.table(
+        ["artifact", "size", "about"],
+        [(str(ref), render.size(ref.size), _about(home, ref)) for ref in found],
+        empty="nothing yet: `mutoscope demo` makes a first video",
+    )
+
+
+def _about(home: Home, ref: ArtifactRef) -> str:
+    runs = home.catalog.runs.generated_by(ref.digest)
+    if not runs:
+        return ref.media_type
+    run = runs[0]
+    prompt = run.parameters.get("prompt") or run.parameters.get("folder") or run.parameters.get("file") or ""
+    seed = f"seed {run.seed} " if run.seed is not None else ""
+    return f"{run.card or run.kind} {seed}{render.shorten(str(prompt))}".strip()
+
+
+def _list_runs(home: Home, kind: str | None, limit: int, json: bool) -> None:
+    found = home.catalog.runs.list(kind=kind, limit=limit)
+    if json:
+        render.emit_json([asdict(run) for run in found])
+        return
+    render.table(
+        ["run", "card", "state", "age", "prompt"],
+        [
+            (
+                run.id,
+                run.card or run.kind,
+                run.state,
+                render.age(run.created_at),
+                render.shorten(str(run.parameters.get("prompt") or "")),
+            )
+            for run in found
+        ],
+        empty="no run yet",
+    )
+
+
+def _list_workflows(home: Home, workflow: str | None, limit: int, json: bool) -> None:
+    found = home.catalog.workflows.list(workflow=workflow, limit=limit)
+    if json:
+        render.emit_json([asdict(run) for run in found])
+        return
+    render.table(
+        ["workflow run", "workflow", "state", "age", "prompt"],
+        [
+            (
+                run.id,
+                run.workflow,
+                run.state,
+                render.age(run.created_at),
+                render.shorten(str(run.parameters.get("prompt") or "")),
+            )
+            for run in found
+        ],
+        empty="no workflow has run yet",
+    )
+
+
+def show(
+    what: Annotated[str, typer.Argument(help="An artifact (video:3fa9), or the beginning of a run's id.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show everything known about an artifact, a run or a workflow run.
+
+    Example: mutoscope show video:3fa9
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    described = describe(home, what)
+    if json:
+        render.emit_json(described)
+        return
+    for section, values in described.items():
+        if isinstance(values, dict):
+            if values:
+                render.say(section)
+                render.pairs(values, indent=2)
+        else:
+            render.pairs({section: values})
+
+
+def describe(home: Home, what: str) -> dict[str, Any]:
+    """Plain data about what a reference or an id names.
+
+    Raises:
+        UnknownReference: neither an artifact nor a run goes by that name.
+        AmbiguousReference: several do.
+    """
+    from mutoscope.platform.errors import UnknownReference
+
+    try:
+        return describe_artifact(home, home.catalog.artifacts.resolve(what))
+    except UnknownReference as unknown:
+        for finder, describer in (
+            (home.catalog.runs.find, describe_run),
+            (home.catalog.workflows.find, describe_workflow),
+        ):
+            try:
+                return describer(home, finder(what))  # type: ignore[operator]
+            except UnknownReference:
+                continue
+        raise unknown
+
+
+def describe_artifact(home: Home, ref: ArtifactRef) -> dict[str, Any]:
+    """The reference, where its bytes are, what made it and what names it has."""
+    local = home.store.local_path(ref.digest)
+    versions = home.catalog.weights.versions_of_digest(ref.digest)
+    made_by = home.catalog.runs.generated_by(ref.digest)
+    described: dict[str, Any] = {
+        "artifact": str(ref),
+        **{name: value for name, value in ref.to_dict().items() if name != "meta"},
+        "present": home.store.contains(ref.digest),
+        "path": str(local) if local else None,
+        "url": home.artifact_url(ref.digest),
+        "weights": [str(version) for version in versions],
+        "meta": dict(ref.meta),
+    }
+    if made_by:
+        described["made by"] = _run_facts(made_by[0])
+        described["used"] = _used(home, made_by[0])
+        described["parameters"] = dict(made_by[0].parameters)
+    if len(made_by) > 1:
+        described["made again by"] = [run.id for run in made_by[1:]]
+    return described
+
+
+def describe_run(home: Home, run: RunRecord) -> dict[str, Any]:
+    """A run's row with its edges and key parts."""
+    outputs = home.catalog.runs.outputs(run.id)
+    return {
+        "run": _run_facts(run),
+        "used": _used(home, run),
+        "generated": {slot: str(ref) for slot, ref in outputs.items()},
+        "parameters": dict(run.parameters),
+        "timings": {name: render.seconds(value) for name, value in (run.timings or {}).items()},
+        "key parts": dict(run.key_parts or {}),
+        "error": dict(run.error or {}),
+    }
+
+
+def describe_workflow(home: Home, run: WorkflowRecord) -> dict[str, Any]:
+    """A workflow run's row with the engine runs it asked for."""
+    return {
+        "workflow run": {
+            "id": run.id,
+            "workflow": run.workflow,
+            "state": run.state,
+            "created": render.clock(run.created_at),
+            "finished": render.clock(run.finished_at),
+            "flow run": run.prefect_flow_run_id,
+        },
+        "parameters": dict(run.parameters),
+        "outputs": dict(run.outputs or {}),
+        "runs": {r.id: f"{r.card} {r.state}" for r in home.catalog.runs.list(workflow_run_id=run.id)},
+        "error": dict(run.error or {}),
+    }
+
+
+def _run_facts(run: RunRecord) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "kind": run.kind,
+        "card": run.card,
+        "state": run.state,
+        "seed": run.seed,
+        "attempt": run.attempt,
+        "worker": run.worker,
+        "created": render.clock(run.created_at),
+        "started": render.clock(run.started_at),
+        "finished": render.clock(run.finished_at),
+        "memo key": run.memo_key,
+        "workflow run": run.workflow_run_id,
+        "flow run": run.prefect_flow_run_id,
+    }
+
+
+def _used(home: Home, run: RunRecord) -> dict[str, str]:
+    """What the run used: slots as references, weights by their version's name where they have one."""
+    used = {slot: str(ref) for slot, ref in home.catalog.runs.inputs(run.id).items()}
+    for component, digest in home.catalog.runs.weights(run.id).items():
+        named = [str(v) for v in home.catalog.weights.versions_of_digest(digest) if v.card == run.card]
+        used[f"weights:{component}"] = named[0] if named else digest[:12]
+    return used
+
+
+def get(
+    reference: Annotated[str, typer.Argument(help="Such as video:3fa9.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File or folder; - writes to stdout.")
+    ] = None,
+) -> None:
+    """Write an artifact's bytes, verified, to a file (by default a name of its own here).
+
+    Example: mutoscope get video:3fa9 -o clip.mp4
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    ref = home.catalog.artifacts.resolve(reference)
+    if output is not None and str(output) == "-":
+        typer.get_binary_stream("stdout").write(home.store.get(ref.digest))
+        return
+    render.say(str(save(home, ref, output or Path.cwd())))
+
+
+def save(home: Home, ref: ArtifactRef, output: Path, name: str | None = None) -> Path:
+    """Write an artifact to `output`; into it, under `name` or its own, if that is a folder. Returns the file.
+
+    Raises:
+        ArtifactMissing, ArtifactCorrupt: the bytes are gone or damaged; nothing is written.
+        InvalidParameter: the place cannot be written.
+    """
+    from mutoscope.platform.errors import InvalidParameter
+
+    path = (
+        output / f"{name or f'{ref.kind}-{ref.digest[:12]}'}{suffix(ref.media_type)}"
+        if output.is_dir()
+        else output
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        home.store.download(ref.digest, path)
+    except OSError as error:
+        raise InvalidParameter("output", str(path), f"name a writable place ({error.strerror})") from None
+    return path
+
+
+def suffix(media_type: str) -> str:
+    """The usual ending of a file of that type, dot included."""
+    import mimetypes
+
+    known = {"application/vnd.safetensors": ".safetensors", "image/png": ".png", "video/mp4": ".mp4"}
+    return known.get(media_type) or mimetypes.guess_extension(media_type) or ".bin"
+
+
+def open_page(reference: Annotated[str, typer.Argument(help="Such as video:3fa9.")]) -> None:
+    """Open an artifact's page (media, facts, lineage) in the browser.
+
+    Example: mutoscope open video:3fa9
+    """
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.errors import ServerUnavailable
+
+    home = Home()
+    ref = home.catalog.artifacts.resolve(reference)
+    url = home.artifact_url(ref.digest)
+    if url is None:
+        raise ServerUnavailable("no artifact gateway is running: start one with `mutoscope up`")
+    render.say(url)
+    typer.launch(url)

@@ -1,0 +1,215 @@
+"""doctor: is everything here that a run needs? Each check is one line with a remedy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mutoscope.platform.cli import render
+
+if TYPE_CHECKING:
+    from mutoscope.platform.cli.home import Home
+
+PACKAGES = ("torch", "diffusers", "transformers", "prefect", "sqlalchemy", "av", "safetensors", "numpy")
+PROBE = b"mutoscope doctor\n"
+ENCODER = "libx264"
+LOW_DISK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. A `fail` makes the command end with exit code 1; `remedy` says what to do."""
+
+    check: str
+    level: Literal["ok", "warn", "fail"]
+    detail: str
+    remedy: str = ""
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Check Python, packages, home, store, catalog, servers, workers, encoder and weights.
+
+    Example: mutoscope doctor --json
+    """
+    findings = list(examine())
+    if json:
+        render.emit_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            render.say(f"{finding.level:<4}  {finding.check:<10} {finding.detail}{remedy}")
+    if any(finding.level == "fail" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    """All checks, in the order in which one depends on another. A check that trips over is a finding too."""
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    for check in (_python, _packages, _encoder, _home, _store, _server, _gateway):
+        yield from _guarded(check, home)
+    catalog = list(_guarded(_catalog, home))
+    yield from catalog
+    if all(finding.level != "fail" for finding in catalog):
+        for check in (_workers, _weights):
+            yield from _guarded(check, home)
+
+
+def _guarded(check: Callable[[Home], Iterator[Finding]], home: Home) -> Iterator[Finding]:
+    from mutoscope.platform.errors import MutoscopeError
+
+    try:
+        yield from check(home)
+    except (MutoscopeError, OSError) as error:
+        yield Finding(check.__name__.removeprefix("_"), "fail", " ".join(str(error).split()))
+
+
+def _python(home: Home) -> Iterator[Finding]:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def _packages(home: Home) -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield Finding(
+            "packages", "fail", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}"
+        )
+    else:
+        yield Finding("packages", "ok", ", ".join(found))
+
+
+def _encoder(home: Home) -> Iterator[Finding]:
+    import av
+
+    if ENCODER in av.codecs_available:
+        yield Finding("encoder", "ok", f"{ENCODER} in av {av.__version__}")
+    else:
+        yield Finding(
+            "encoder", "fail", f"av {av.__version__} lacks {ENCODER}", "pip install av, not a system build"
+        )
+
+
+def _home(home: Home) -> Iterator[Finding]:
+    import os
+    import shutil
+
+    folder = home.path
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        yield Finding("home", "fail", f"{folder} is not writable", "set MUTOSCOPE_HOME to a writable folder")
+        return
+    free = shutil.disk_usage(folder).free
+    detail = f"{home.path}, {render.size(free)} free"
+    if free < LOW_DISK_BYTES:
+        yield Finding("home", "warn", detail, "free some space, or set MUTOSCOPE_HOME to another disk")
+    else:
+        yield Finding("home", "ok", detail)
+
+
+def _store(home: Home) -> Iterator[Finding]:
+    home.store.check_writable()
+    ref = home.store.put(PROBE, kind="text", media_type="text/plain")
+    if home.store.get(ref.digest) == PROBE:
+        yield Finding("store", "ok", f"{home.settings.store_url} takes and gives bytes")
+    else:
+        yield Finding(
+            "store", "fail", f"{home.settings.store_url} gives other bytes", "check its disk or its cache"
+        )
+
+
+def _catalog(home: Home) -> Iterator[Finding]:
+    counts = home.catalog.runs.counts()
+    shown = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no run yet"
+    yield Finding("catalog", "ok", f"{home.catalog.url}, schema as expected, {shown}")
+    incidents = home.catalog.incidents.list(limit=1)
+    if incidents:
+        newest = incidents[0]
+        yield Finding(
+            "incidents",
+            "warn",
+            f"newest: {newest.kind} in run {newest.run_id}, {render.age(newest.created_at)}",
+            f"look with `mutoscope show {newest.run_id}`",
+        )
+
+
+def _server(home: Home) -> Iterator[Finding]:
+    from mutoscope.platform.cli.services import answers
+
+    record = home.stack
+    if record is None:
+        yield Finding("server", "warn", "no stack is running on this home", "start one with `mutoscope up`")
+    elif answers(f"{record.prefect_api_url}/health"):
+        yield Finding("server", "ok", f"Prefect answers at {record.prefect_api_url}")
+    else:
+        yield Finding(
+            "server",
+            "fail",
+            f"Prefect does not answer at {record.prefect_api_url}",
+            f"see {home.path / 'logs' / 'prefect-server.log'}, or `mutoscope down` and `mutoscope up`",
+        )
+
+
+def _gateway(home: Home) -> Iterator[Finding]:
+    from mutoscope.platform.cli.services import answers
+
+    record = home.stack
+    if record is None:
+        return
+    if answers(f"{record.web_url}/health"):
+        yield Finding("gateway", "ok", f"artifacts open at {record.web_url}")
+    else:
+        yield Finding(
+            "gateway",
+            "fail",
+            f"nothing answers at {record.web_url}",
+            f"see {home.path / 'logs' / 'gateway.log'}",
+        )
+
+
+def _workers(home: Home) -> Iterator[Finding]:
+    from mutoscope.models.registry import cards
+
+    alive = home.catalog.workers.alive(within_seconds=home.settings.lease_seconds)
+    for card in cards():
+        serving = [worker for worker in alive if card in worker.cards]
+        if serving:
+            devices = ", ".join(sorted({worker.device for worker in serving}))
+            yield Finding("workers", "ok", f"{card}: {len(serving)} alive on {devices}")
+        else:
+            yield Finding("workers", "warn", f"{card}: none is alive", "start one with `mutoscope up`")
+
+
+def _weights(home: Home) -> Iterator[Finding]:
+    """Every file of every live component is there; the bytes of the small ones are read and verified."""
+    from mutoscope.models.registry import cards
+    from mutoscope.platform.cli.integrity import damaged_files
+
+    for card in cards():
+        live = home.catalog.weights.live(card)
+        if not live:
+            yield Finding("weights", "warn", f"{card}: none", f"`mutoscope weights import {card} FOLDER`")
+            continue
+        damaged = damaged_files(home.store, [version.digest for version in live.values()])
+        if damaged:
+            yield Finding(
+                "weights",
+                "fail",
+                f"{card}: {damaged[0]}",
+                f"`mutoscope weights import {card} FOLDER` repairs it",
+            )
+        else:
+            yield Finding("weights", "ok", f"{card}: {', '.join(str(version) for version in live.values())}")

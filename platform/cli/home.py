@@ -1,0 +1,84 @@
+"""The opened home: settings, catalog, store and running stack, each opened on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mutoscope.platform.errors import InvalidParameter, SchemaMismatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mutoscope.platform.artifacts.store import ArtifactStore
+    from mutoscope.platform.catalog.catalog import Catalog
+    from mutoscope.platform.orchestration.runtime import Runtime
+    from mutoscope.platform.orchestration.stack import StackRecord
+    from mutoscope.platform.settings import Settings
+
+
+class Home:
+    """Lazy handles on one home. Commands make one and ask it for what they need."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Raises InvalidParameter when an environment variable cannot be used."""
+        from pydantic import ValidationError
+
+        from mutoscope.platform.settings import get_settings
+
+        try:
+            return get_settings()
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = "_".join(("MUTOSCOPE", *(str(part) for part in first["loc"]))).upper()
+            raise InvalidParameter(name, first.get("input"), first["msg"]) from None
+
+    @property
+    def path(self) -> Path:
+        return self.settings.home
+
+    @property
+    def has_catalog(self) -> bool:
+        """False on a home that has never been up; a catalog that lies elsewhere is taken to exist."""
+        embedded = self.settings.database_url == f"sqlite:///{self.path / 'catalog.db'}"
+        return not embedded or (self.path / "catalog.db").is_file()
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog. Raises SchemaMismatch where there is none yet."""
+        from mutoscope.platform.catalog import Catalog
+
+        if not self.has_catalog:
+            raise SchemaMismatch(f"{self.path} holds no catalog: create it with `mutoscope up`")
+        return Catalog.open(self.settings.database_url)
+
+    @cached_property
+    def store(self) -> ArtifactStore:
+        from mutoscope.platform.artifacts import ArtifactStore
+
+        return ArtifactStore.open(self.settings.store_url)
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """The same handles, as orchestration takes them."""
+        from mutoscope.platform.orchestration.runtime import Runtime
+
+        return Runtime(self.settings, self.catalog, self.store)
+
+    @cached_property
+    def stack(self) -> StackRecord | None:
+        """The running stack, which this process joins: its addresses become this process's environment."""
+        from mutoscope.platform.orchestration import stack
+        from mutoscope.platform.settings import get_settings
+
+        record = stack.join(self.path)
+        if record is not None:
+            get_settings.cache_clear()
+            self.__dict__["settings"] = get_settings()
+        return record
+
+    def artifact_url(self, digest: str) -> str | None:
+        """Address of an artifact's page at the gateway, or None when no gateway runs."""
+        base = self.settings.web_url or (self.stack.web_url if self.stack else "")
+        return f"{base}/artifacts/{digest}/page" if base else None

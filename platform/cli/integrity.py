@@ -1,0 +1,51 @@
+"""Whether stored weights are whole: every file of a component present, and its bytes what its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mutoscope.platform.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from mutoscope.platform.artifacts import ArtifactStore
+
+READ_LIMIT_BYTES = 64 << 20
+"""Larger files are checked for presence and size only: a health check must not read a hundred gigabytes."""
+
+
+def damaged_files(store: ArtifactStore, components: Iterable[str]) -> list[str]:
+    """One line per damage among the components' manifests and files; none when all are whole.
+
+    Args:
+        components: digests of `weights` manifests, or of the recipe's JSON, which has no files.
+    """
+    from mutoscope.platform.artifacts.manifest import FORMAT, ComponentManifest
+
+    damages: list[str] = []
+    for digest in components:
+        try:
+            data = store.get(digest)
+            if FORMAT.encode() not in data:
+                continue
+            manifest = ComponentManifest.parse(data)
+        except ArtifactError as error:
+            damages.append(str(error))
+            continue
+        for file in manifest.files:
+            try:
+                _check(store, file.digest, file.size)
+            except ArtifactError as error:
+                damages.append(f"{manifest.component}/{file.path}: {error}")
+    return damages
+
+
+def _check(store: ArtifactStore, digest: str, size: int) -> None:
+    from mutoscope.platform.errors import ArtifactCorrupt
+
+    if store.size(digest) != size:
+        raise ArtifactCorrupt(f"object {digest[:12]} has {store.size(digest)} bytes instead of {size}")
+    if size <= READ_LIMIT_BYTES:
+        with store.open_read(digest) as stream:
+            while stream.read(1 << 20):
+                pass

@@ -1,0 +1,46 @@
+"""lineage: what an artifact came from, down to the weights and their import; or what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mutoscope.platform.cli import render
+
+if TYPE_CHECKING:
+    from mutoscope.platform.cli.home import Home
+
+
+def lineage(
+    reference: Annotated[str, typer.Argument(help="Such as video:3fa9, or weights: flux-t2i/transformer@1.")],
+    down: Annotated[
+        bool, typer.Option("--down", help="What came of it instead of what it came from.")
+    ] = False,
+    depth: Annotated[int | None, typer.Option(min=1, help="Runs to go through at most.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print nodes and edges as JSON.")] = False,
+) -> None:
+    """Show the tree of runs and artifacts behind an artifact, down to the weights that made it.
+
+    Example: mutoscope lineage video:3fa9
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    if "@" in reference:
+        digest = home.catalog.weights.get(reference).digest
+    else:
+        digest = home.catalog.artifacts.resolve(reference).digest
+    if json:
+        graph = home.catalog.lineage.down(digest, depth) if down else home.catalog.lineage.up(digest, depth)
+        render.emit_json(graph.to_dict())
+    else:
+        print_lineage(home, digest, down=down, depth=depth)
+
+
+def print_lineage(home: Home, digest: str, *, down: bool = False, depth: int | None = None) -> None:
+    """The tree as text, rooted at the artifact."""
+    from mutoscope.platform.catalog.tree import render_tree
+
+    graph = home.catalog.lineage.down(digest, depth) if down else home.catalog.lineage.up(digest, depth)
+    render.say(render_tree(graph, digest).rstrip("\n"))

@@ -1,0 +1,69 @@
+"""The `mutoscope` app: commands in one place, and how an error ends a command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mutoscope.platform.cli import browse, cards, demo, doctor, lineage, replay, run, stack, weights
+from mutoscope.platform.errors import MutoscopeError
+
+app = typer.Typer(
+    name="mutoscope",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Generative media as recorded runs: every artifact knows the prompt, seed and weights that made it.\n\n"
+    "Start with `mutoscope demo`, or `mutoscope up` and then "
+    '`mutoscope run text_to_video prompt="a red circle left of a blue square, drifting right" seed=7`.',
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"mutoscope {version('mutoscope')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+STACK, MAKE, BROWSE, MODELS = "The stack", "Make", "Look", "Models"
+
+app.command(rich_help_panel=STACK)(stack.up)
+app.command(rich_help_panel=STACK)(stack.down)
+app.command(rich_help_panel=STACK)(stack.status)
+app.command(rich_help_panel=STACK)(doctor.doctor)
+app.command(rich_help_panel=MAKE)(demo.demo)
+app.command(rich_help_panel=MAKE)(run.run)
+app.command(rich_help_panel=MAKE)(replay.replay)
+app.command("ls", rich_help_panel=BROWSE)(browse.list_recent)
+app.command(rich_help_panel=BROWSE)(browse.show)
+app.command(rich_help_panel=BROWSE)(browse.get)
+app.command("open", rich_help_panel=BROWSE)(browse.open_page)
+app.command(rich_help_panel=BROWSE)(lineage.lineage)
+app.command(rich_help_panel=MODELS)(cards.cards)
+app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
+
+
+def main() -> None:
+    """Entry point. An error raised on purpose is one line on stderr; a bug keeps its traceback."""
+    try:
+        app(prog_name="mutoscope")
+    except MutoscopeError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Bringing a home to a usable state: schema, store, and the weights that ship with the package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from mutoscope.models.registry import cards
+from mutoscope.models.starter.folders import starter_folder
+from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.cli.home import Home
+from mutoscope.platform.engine.card import Card
+from mutoscope.platform.errors import StoreUnwritable
+from mutoscope.platform.orchestration.importing import import_folder
+
+STARTER_ORIGIN = "starter"
+"""Recorded with an import of shipped weights, which tells them from weights a person brought."""
+
+
+def check_store(home: Home) -> None:
+    """Raise StoreUnwritable at once, before anything has been started."""
+    try:
+        home.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnwritable(
+            f"the home {home.path} cannot be made ({error.strerror}): set MUTOSCOPE_HOME to a writable folder"
+        ) from None
+    home.store.check_writable()
+
+
+def prepare(home: Home, say: Callable[[str], None]) -> None:
+    """Migrate the catalog and import starter weights where they are due. Repeating it changes nothing."""
+    started = time.monotonic()
+    Catalog.migrate(home.settings.database_url)
+    say(f"{'catalog':<14} ready after {time.monotonic() - started:.1f} s")
+    for card in cards().values():
+        _import_starter(home, card, say)
+
+
+def _import_starter(home: Home, card: Card, say: Callable[[str], None]) -> None:
+    folder = starter_folder(card.id)
+    if folder is None or not _is_due(home, card):
+        return
+    before = home.catalog.weights.live(card.id)
+    after = import_folder(home.catalog, home.store, card, folder, origin=STARTER_ORIGIN)
+    changed = sorted(name for name, version in after.items() if before.get(name) != version)
+    if changed:
+        say(f"{card.id:<14} starter weights imported: {', '.join(str(after[name]) for name in changed)}")
+
+
+def _is_due(home: Home, card: Card) -> bool:
+    """Whether the card has no weights, or only such as came with the package: others are never replaced."""
+    live = home.catalog.weights.live(card.id)
+    for version in live.values():
+        run = home.catalog.runs.get(version.produced_by_run) if version.produced_by_run else None
+        if run is None or run.kind != "import" or run.parameters.get("origin") != STARTER_ORIGIN:
+            return False
+    return True
