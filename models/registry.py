@@ -1,11 +1,13 @@
 """Which cards exist. No torch: a card is a declaration.
 
-Families of this package are listed here; others are found through the entry point group ``mutoscope.cards``,
-whose entries name a `Card` object.
+Families of this package are listed here. Others are found through the entry point group ``mutoscope.cards``,
+and through ``MUTOSCOPE_CARDS``, a comma-separated list for cards that are being tried out and not yet
+packaged. Every origin is "package.module:attribute" and names a `Card`.
 """
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -18,29 +20,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ENTRY_POINT_GROUP = "mutoscope.cards"
+VARIABLE = "MUTOSCOPE_CARDS"
 
 _BUILT_IN = ("mutoscope.models.flux.card:CARD", "mutoscope.models.wan.card:CARD")
 
 
 @lru_cache(maxsize=1)
 def cards() -> Mapping[str, Card]:
-    """Every known card by id, in a stable order: the built-in ones, then third parties' by entry point name.
+    """Every known card by id, in a stable order: built-in, installed, then those of the environment variable.
 
     Raises:
-        InvalidInput: two cards claim one id, or an entry point names something that is no card.
+        InvalidInput: two cards claim one id, or an origin cannot be imported or names something else.
     """
     found: dict[str, Card] = {}
-    third_party = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
-    for origin in (*_BUILT_IN, *(entry.value for entry in third_party)):
-        card = resolve_entrypoint(origin)
-        if not isinstance(card, Card):
-            raise InvalidInput(
-                f"{origin} is a {type(card).__name__}, not a Card: point the entry point at a Card"
-            )
+    for origin in _origins():
+        card = _load(origin)
         if card.id in found:
             raise InvalidInput(f"card id {card.id!r} is declared twice, again by {origin}: rename one")
         found[card.id] = card
     return MappingProxyType(found)
+
+
+def _origins() -> list[str]:
+    installed = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
+    named = (origin.strip() for origin in os.environ.get(VARIABLE, "").split(","))
+    return [*_BUILT_IN, *(entry.value for entry in installed), *filter(None, named)]
+
+
+def _load(origin: str) -> Card:
+    try:
+        card = resolve_entrypoint(origin)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"card {origin} cannot be imported ({error}): fix or remove the origin") from error
+    if not isinstance(card, Card):
+        raise InvalidInput(f"{origin} is a {type(card).__name__}, not a Card: name a Card")
+    return card
 
 
 def get_card(card_id: str) -> Card:

@@ -9,6 +9,7 @@ imported or copied.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,18 +21,27 @@ from mutoscope.platform.errors import InvalidFolder
 
 INDEX = "model_index.json"
 RECIPE = "recipe.json"
+UNWEIGHTED_CONFIGS = ("scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json")
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
+@dataclass(frozen=True, slots=True)
 class Contents:
-    """A checked folder: files, class and configuration of every component present."""
+    """A checked folder.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files: dict[str, tuple[str, ...]] = {}
-        self.classes: dict[str, str] = {}
-        self.configs: dict[str, dict[str, Any]] = {}
+    Attributes:
+        index: the parsed `model_index.json`.
+        files: names relative to the folder, by component; what a load reads and nothing else.
+        classes: the class that the index declares, by component.
+        configs: each component's own configuration.
+    """
+
+    folder: Path
+    index: Mapping[str, Any]
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def inspect_folder(folder: Path, specs: Sequence[ComponentSpec], pipelines: Sequence[str]) -> Contents:
@@ -46,7 +56,7 @@ def inspect_folder(folder: Path, specs: Sequence[ComponentSpec], pipelines: Sequ
         InvalidFolder: one line that names the file at fault and the remedy.
     """
     index = _read_index(folder, pipelines)
-    contents = Contents(folder)
+    contents = Contents(folder, index)
     for spec in specs:
         entry = index.get(spec.name)
         if _absent(entry):
@@ -90,22 +100,33 @@ def _inspect_component(contents: Contents, spec: ComponentSpec, declared: str) -
     folder = contents.folder / spec.name
     if not folder.is_dir():
         raise InvalidFolder(f"{folder} is missing: copy the {spec.name} component into the folder")
-    if spec.weighted:
-        config = read_json(folder / "config.json")
-        if (own := config_class(config)) not in (None, *spec.classes):
-            raise InvalidFolder(
-                f"{folder / 'config.json'} is of a {own}: the card needs {' or '.join(spec.classes)}"
-            )
-        names = ("config.json", *weight_files(folder))
-    else:
-        names = tuple(sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")))
-        config = {name: read_json(folder / name) for name in names if name.endswith("_config.json")}
-        if not config:
-            raise InvalidFolder(f"{folder} has no configuration: copy the {spec.name} component again")
-        config = next(iter(config.values()))
+    config, names = _weighted(folder, spec) if spec.weighted else _unweighted(folder, spec)
     contents.configs[spec.name] = config
     contents.classes[spec.name] = declared
     contents.files[spec.name] = tuple(f"{spec.name}/{name}" for name in names)
+
+
+def _weighted(folder: Path, spec: ComponentSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Configuration and files of a component with weights, whose class may also be named in its
+    configuration.
+    """
+    path = folder / "config.json"
+    config = read_json(path)
+    if (own := config_class(config)) not in (None, *spec.classes):
+        raise InvalidFolder(f"{path} is of a {own}: the card needs {' or '.join(spec.classes)}")
+    return config, (path.name, *weight_files(folder))
+
+
+def _unweighted(folder: Path, spec: ComponentSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Configuration and files of a scheduler, tokenizer or image processor: everything in its folder."""
+    names = tuple(sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")))
+    config = next((name for name in UNWEIGHTED_CONFIGS if name in names), None)
+    if config is None:
+        raise InvalidFolder(f"{folder} has no configuration: copy the {spec.name} component again")
+    for name in names:
+        if name.endswith(".json"):
+            read_json(folder / name)
+    return read_json(folder / config), names
 
 
 def config_class(config: Mapping[str, Any]) -> str | None:
@@ -130,14 +151,13 @@ def read_recipe(folder: Path, kind: type[RecipeT], defaults: Mapping[str, Any]) 
         raise InvalidFolder(f"{path}: {invalid_parameter(error, given)}") from None
 
 
-def require_equal(contents: Contents, *facts: tuple[str, str, Any]) -> None:
-    """Refuse components that cannot work together: all `facts` (component, what, value) must share one
+def require_equal(contents: Contents, ours: tuple[str, str, Any], theirs: tuple[str, str, Any]) -> None:
+    """Refuse two components that cannot work together: `(component, what, value)` of each must agree in
     value.
     """
-    (first, what, wanted), *rest = facts
-    for component, other, value in rest:
-        if value != wanted:
-            raise InvalidFolder(
-                f"{contents.folder} mixes components: {first} {what} is {wanted} but {component} {other} is {value}; "
-                "take both from the same model"
-            )
+    if ours[2] != theirs[2]:
+        (one, what, value), (other, where, found) = ours, theirs
+        raise InvalidFolder(
+            f"{contents.folder} mixes models: {one} {what} is {value} but {other} {where} is {found}; "
+            "take both components from one model"
+        )

@@ -9,6 +9,7 @@ from mutoscope.models.common.folder import Contents, inspect_folder, read_recipe
 from mutoscope.models.flux.card import CARD, FluxRecipe
 from mutoscope.platform.engine.card import FolderSummary
 from mutoscope.platform.engine.sampling import FlowSchedule
+from mutoscope.platform.errors import InvalidFolder
 
 PIPELINES = ("FluxPipeline",)
 
@@ -20,6 +21,7 @@ def inspect(folder: Path) -> FolderSummary:
     """Check a FLUX folder and read its recipe. Raises InvalidFolder."""
     contents = inspect_folder(folder, CARD.components, PIPELINES)
     _check_fit(contents)
+    _check_prompt_length(contents)
     FlowSchedule.from_config(contents.configs["scheduler"])
     recipe = read_recipe(folder, FluxRecipe, _defaults(contents))
     return FolderSummary(folder=folder, components=contents.files, recipe=recipe, classes=contents.classes)
@@ -44,6 +46,17 @@ def _check_fit(contents: Contents) -> None:
         ("transformer", "joint_attention_dim", transformer.get("joint_attention_dim", 4096)),
         ("text_encoder_2", "d_model", t5.get("d_model", 512)),
     )
+
+
+def _check_prompt_length(contents: Contents) -> None:
+    """CLIP has a position for so many tokens, and the pipeline pads prompts to what the tokenizer names."""
+    limit = contents.configs["text_encoder"].get("max_position_embeddings", 77)
+    length = contents.configs["tokenizer"].get("model_max_length")
+    if not isinstance(length, int) or not 0 < length <= limit:
+        path = contents.folder / "tokenizer" / "tokenizer_config.json"
+        raise InvalidFolder(
+            f"{path} sets model_max_length={length} where text_encoder takes {limit}: set it to {limit}"
+        )
 
 
 def _defaults(contents: Contents) -> dict[str, Any]:

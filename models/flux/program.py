@@ -20,7 +20,15 @@ from torch import Tensor
 from mutoscope.models.common.noise import seeded_normal
 from mutoscope.models.flux.components import FluxComponents
 from mutoscope.models.flux.folder import PATCH
-from mutoscope.platform.engine.loop import BuildContext, ComponentNode, Done, LoopNode, LoopState, Program, WorkPlan
+from mutoscope.platform.engine.loop import (
+    BuildContext,
+    ComponentNode,
+    Done,
+    LoopNode,
+    LoopState,
+    Program,
+    WorkPlan,
+)
 from mutoscope.platform.engine.request import Output, Request
 from mutoscope.platform.engine.sampling import cfg, ode_step
 
@@ -31,7 +39,10 @@ def build(context: BuildContext) -> Program:
     return Program(
         nodes=(
             ComponentNode("text_encode", "text_encode", TextEncode(parts, context.device)),
-            LoopNode(Denoise(parts, context), total=lambda slots: slots["request"].parameters["num_inference_steps"]),
+            LoopNode(
+                Denoise(parts, context),
+                total=lambda slots: slots["request"].parameters["num_inference_steps"],
+            ),
             ComponentNode("vae_decode", "vae_decode", Decode(parts)),
         ),
         outputs=outputs,
@@ -52,7 +63,9 @@ def guided(request: Request) -> bool:
 
 
 class TextEncode:
-    """CLIP's pooled vector and T5's token states, for the prompt and, under guidance, for the negative prompt."""
+    """CLIP's pooled vector and T5's token states, for the prompt and, under guidance, for the negative
+    prompt.
+    """
 
     def __init__(self, parts: FluxComponents, device: torch.device) -> None:
         self.parts, self.device = parts, device
@@ -77,7 +90,9 @@ class TextEncode:
         )
 
     def _tokens(self, tokenizer: Any, prompt: str, length: int) -> Tensor:
-        batch = tokenizer([prompt], padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        batch = tokenizer(
+            [prompt], padding="max_length", max_length=length, truncation=True, return_tensors="pt"
+        )
         ids_BS: Tensor = batch.input_ids.to(self.device)
         return ids_BS
 
@@ -112,7 +127,9 @@ class Denoise:
         request: Request = slots["request"]
         height, width = latent_size(request, self.factor)
         channels = self.transformer.config.in_channels // PATCH**2
-        noise_BCHW = seeded_normal((1, channels, height, width), request.seed, device=self.device, dtype=self.dtype)
+        noise_BCHW = seeded_normal(
+            (1, channels, height, width), request.seed, device=self.device, dtype=self.dtype
+        )
         latents_BLK = pack(noise_BCHW)
         steps = request.parameters["num_inference_steps"]
         sigmas = self.schedule.sigmas(steps, tokens=latents_BLK.shape[1])
@@ -148,7 +165,8 @@ class Denoise:
     def velocity(self, state: DenoiseState) -> Tensor:
         """The guided velocity at the current step, (B, L, K).
 
-        Guidance takes two passes rather than a batch of two: a batch of another size may round differently, and the
+        Guidance takes two passes rather than a batch of two: a batch of another size may round differently,
+            and the
         pipeline this must agree with takes two.
         """
         cond_BLK = self._predict(state, state.cond)
@@ -157,7 +175,9 @@ class Denoise:
         return cfg(self._predict(state, state.uncond), cond_BLK, state.scale)
 
     def _predict(self, state: DenoiseState, conditioning: Conditioning) -> Tensor:
-        timestep_B = state.timesteps[state.step].expand(state.latents_BLK.shape[0]).to(state.latents_BLK.dtype)
+        timestep_B = (
+            state.timesteps[state.step].expand(state.latents_BLK.shape[0]).to(state.latents_BLK.dtype)
+        )
         velocity_BLK: Tensor = self.transformer(
             hidden_states=state.latents_BLK,
             timestep=timestep_B / 1000,
@@ -173,7 +193,9 @@ class Denoise:
     def _embedded_guidance(self, request: Request) -> Tensor | None:
         if not self.transformer.config.guidance_embeds:
             return None
-        return torch.full([1], request.parameters["embedded_guidance"], device=self.device, dtype=torch.float32)
+        return torch.full(
+            [1], request.parameters["embedded_guidance"], device=self.device, dtype=torch.float32
+        )
 
 
 class Decode:
@@ -194,7 +216,9 @@ def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
     """The card's output slots: the picture, and the packed latents it was decoded from."""
     return {
         "image": Output("image", slots["image"]),
-        "latent": Output("latent", {"latents": slots["latents_BLK"].float().cpu().numpy()}, {"layout": "flux-packed"}),
+        "latent": Output(
+            "latent", {"latents": slots["latents_BLK"].float().cpu().numpy()}, {"layout": "flux-packed"}
+        ),
     }
 
 

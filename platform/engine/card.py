@@ -46,8 +46,8 @@ class ComponentSpec:
 class Recipe(BaseModel):
     """Generation defaults and limits of one folder of weights, read from its `recipe.json` and its configs.
 
-    Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`. A field nobody
-    knows is refused: a misspelt default would otherwise be ignored in silence.
+    Families extend it. Everything here is pinned by digest in the memo key, as component `recipe`. A field
+    nobody knows is refused: a misspelt default would otherwise be ignored in silence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,7 +75,9 @@ class Recipe(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FolderSummary:
-    """What an inspection of a card folder found: files per component, relative to the folder, and the recipe."""
+    """What an inspection of a card folder found: files per component, relative to the folder, and the
+    recipe.
+    """
 
     folder: Path
     components: Mapping[str, tuple[str, ...]]
@@ -151,13 +153,39 @@ class Card:
                 raise InvalidParameter(name, value, f"use a multiple of {recipe.size_multiple}")
 
 
+_REMEDIES = {
+    "int_type": "use an integer",
+    "int_parsing": "use an integer",
+    "int_from_float": "use an integer",
+    "float_type": "use a number",
+    "float_parsing": "use a number",
+    "finite_number": "use a finite number",
+    "bool_type": "use true or false",
+    "bool_parsing": "use true or false",
+    "string_type": "use text",
+    "string_too_short": "use at least {min_length} characters",
+    "string_too_long": "use at most {max_length} characters",
+    "greater_than": "use a number greater than {gt}",
+    "greater_than_equal": "use {ge} or more",
+    "less_than": "use a number less than {lt}",
+    "less_than_equal": "use {le} or less",
+}
+"""What to do about the usual problems, in words; pydantic's own message says only what is wrong."""
+
+
 def invalid_parameter(error: ValidationError, given: Mapping[str, Any]) -> InvalidParameter:
     """The first problem of a pydantic error as one line that names field, value and remedy."""
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"]) or "input"
     if first["type"] == "missing":
         return InvalidParameter(name, None, f"{name} is required; pass {name}=...")
-    return InvalidParameter(name, first.get("input", given.get(name)), first["msg"])
+    remedy = _remedy(first["type"], first["msg"], first.get("ctx", {}))
+    return InvalidParameter(name, first.get("input", given.get(name)), remedy)
+
+
+def _remedy(kind: str, message: str, context: Mapping[str, Any]) -> str:
+    # Only our own texts are templates: a message may hold braces from what a person typed.
+    return _REMEDIES[kind].format(**context) if kind in _REMEDIES else message
 
 
 def resolve_entrypoint(entrypoint: str) -> Any:

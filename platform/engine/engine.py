@@ -1,8 +1,8 @@
 """The engine: runs the programs of resident instances, interleaving the steps of many requests.
 
-One thread steps it; a step is one work plan of one request. All that changes while a request runs is its own job, so
-the order in which requests are served cannot change what they return: interleaved equals serial, bit for bit. The same
-independence isolates failures and makes any step boundary a place to stop.
+One thread steps it; a step is one work plan of one request. All that changes while a request runs is its own
+job, so the order in which requests are served cannot change what they return: interleaved equals serial, bit
+for bit. The same independence isolates failures and makes any step boundary a place to stop.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Engine:
         """Queue a request. No work is done until `step`.
 
         Args:
-            on_progress: called after each of the request's steps, in the stepping thread; what it raises fails the
-                request.
+            on_progress: called after each of the request's steps, in the stepping thread; what it raises
+                fails the request.
 
         Raises:
             InvalidParameter: the request cannot be served.
@@ -56,8 +56,8 @@ class Engine:
         """Drop cancelled requests, then run one work plan of the request whose turn it is.
 
         Returns:
-            Whether there was anything to run. An exception raised by a step ends that request alone and is kept on
-            its ticket; KeyboardInterrupt and the like leave the engine as it was before the plan.
+            Whether there was anything to run. An exception raised by a step ends that request alone and is
+            kept on its ticket.
         """
         self._drop_cancelled()
         job = self._queue.next()
@@ -68,7 +68,7 @@ class Engine:
             self._queue.remove(job)
             job.ticket.resolve(outcome)
             if isinstance(outcome, Exception):
-                _release_frames(outcome)
+                _detach(outcome)
         return True
 
     def run(
@@ -97,20 +97,23 @@ class Engine:
             if job.ticket.cancel_requested:
                 self._queue.remove(job)
                 at = job.ticket.progress
-                job.ticket.resolve(RunCancelled(f"run {at.request_id} was cancelled at step {at.step} of {at.total}"))
+                job.ticket.resolve(
+                    RunCancelled(f"run {at.request_id} was cancelled at step {at.step} of {at.total}")
+                )
 
 
-def _release_frames(error: BaseException) -> None:
-    """Clear the locals an exception's traceback keeps alive: a failed request must not hold its tensors.
+def _detach(error: BaseException) -> None:
+    """Turn an exception's traceback into a note.
 
-    Lines and messages stay, so the error still prints whole.
+    A traceback holds the frames it passed through, and they hold the failed request's tensors, for as long as
+    anyone keeps the exception. The note prints the same lines and holds nothing.
     """
+    error.add_note("".join(traceback.format_exception(error)).rstrip())
     seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        link = pending.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        traceback.clear_frames(link.__traceback__)
-        pending += [link.__cause__, link.__context__]
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            link.__traceback__ = None
+            chain += [link.__cause__, link.__context__]

@@ -53,8 +53,8 @@ def load_instance(
     """Load a card's components and build its program.
 
     Args:
-        source: a diffusers-format folder, which is inspected first; or a folder for each component, wherever these
-            lie, trusted as they are. With the latter the resolved recipe is `recipe`, or the JSON file
+        source: a diffusers-format folder, which is inspected first; or a folder for each component, wherever
+            these lie, trusted as they are. With the latter the resolved recipe is `recipe`, or the JSON file
             `source["recipe"]` (or `recipe.json` in that folder).
         dtype: "float32", "bfloat16" or "float16".
         weights: artifact digest by component, recorded on the instance.
@@ -84,7 +84,9 @@ def _read_recipe(card: Card, source: Mapping[str, Path]) -> Mapping[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InvalidFolder(f"{path} is not a readable recipe ({error}): import the card's folder again") from None
+        raise InvalidFolder(
+            f"{path} is not a readable recipe ({error}): import the card's folder again"
+        ) from None
     if not isinstance(value, dict):
         raise InvalidFolder(f"{path} holds no JSON object: import the card's folder again")
     return value

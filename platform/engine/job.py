@@ -39,8 +39,8 @@ class Job:
     def step(self) -> float:
         """Run the next work plan and report progress; returns the plan's cost.
 
-        The program's transitions, which launch little or nothing, happen on the way: a loop's `init` before its first
-        plan, its `finalize` and the move to the next node right after its last.
+        The program's transitions, which launch little or nothing, happen on the way: a loop's `init` before
+        its first plan, its `finalize` and the move to the next node right after its last.
         """
         node = self._nodes[self._at]
         with self._timed(node):
@@ -63,7 +63,9 @@ class Job:
         outputs = dict(self.instance.program.outputs(self._view))
         declared = {slot.name for slot in self.instance.card.outputs}
         if set(outputs) != declared:
-            raise RuntimeError(f"{self.request.card} fills {sorted(outputs)}, but declares {sorted(declared)}")
+            raise RuntimeError(
+                f"{self.request.card} fills {sorted(outputs)}, but declares {sorted(declared)}"
+            )
         return Result(self.request.id, outputs, dict(self._timings))
 
     def _plan(self) -> WorkPlan | None:

@@ -34,7 +34,9 @@ class WorkPlan:
 
     def __post_init__(self) -> None:
         if not self.cost > 0:
-            raise ValueError(f"a work plan costs more than nothing, or its request starves the rest: {self.cost}")
+            raise ValueError(
+                f"a work plan costs more than nothing, or its request starves the rest: {self.cost}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ class Loop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ComponentNode:
-    """A program node that is a single step: `run(slots) -> slots it fills`. `cost` is that of its work plan."""
+    """A program node that is a single step: `run(slots) -> slots it fills`. `cost` is that of its work
+    plan.
+    """
 
     name: str
     kind: str
@@ -75,7 +79,11 @@ class ComponentNode:
 
 @dataclass(frozen=True, slots=True)
 class LoopNode:
-    """A program node that is driven step by step. `total(slots)` is its number of steps, for progress."""
+    """A program node that is driven step by step, at least once.
+
+    `total` gives its number of steps, for progress; it is asked before any node has run, so the slots hold
+    the request and its inputs only.
+    """
 
     loop: Loop
     total: Callable[[Mapping[str, Any]], int]
@@ -89,7 +97,8 @@ class LoopNode:
 class Program:
     """One card's nodes in order, over named slots.
 
-    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. Nodes see them read-only.
+    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. Nodes see them
+    read-only.
 
     Attributes:
         outputs: turns the final slots into the card's output slots, all of them and no others.
@@ -108,7 +117,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the recipe.
+    """What a card's builder receives: its loaded components (modules in eval mode on the device) and the
+    recipe.
 
     Attributes:
         device, dtype: a `torch.device` and a `torch.dtype`.

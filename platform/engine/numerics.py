@@ -28,6 +28,7 @@ _DECIDING = ("torch", "diffusers", "transformers", "tokenizers", "numpy", "pillo
 """Libraries whose release can change a value, a token or an encoded byte."""
 
 _ENGINE = "mutoscope.platform.engine"
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def cpu_contract(threads: int) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def cpu_class() -> str:
 
 def _cpuinfo() -> dict[str, str]:
     try:
-        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+        first, _, _ = _CPUINFO.read_text().partition("\n\n")
     except OSError:
         return {}
     pairs = (line.partition(":") for line in first.splitlines())

@@ -1,8 +1,8 @@
 """Who goes next: fair queueing by declared cost.
 
-Each request carries the cost it has been served so far, and the one served least goes next; among equals, the one that
-has waited longest. With equal costs this is round robin. A newcomer starts level with the least served, so it neither
-waits for the others to finish nor pushes them aside to catch up on their past.
+Each request carries the cost it has been served so far, and the one served least goes next; among equals, the
+one that has waited longest. With equal costs this is round robin. A newcomer starts level with the least
+served, so it neither waits for the others to finish nor pushes them aside to catch up on their past.
 """
 
 from __future__ import annotations

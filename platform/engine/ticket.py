@@ -1,4 +1,6 @@
-"""A ticket: the caller's hold on a submitted request. It outlives the request's state and keeps none of it."""
+"""A ticket: the caller's hold on a submitted request. It outlives the request's state and keeps none of
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from mutoscope.platform.errors import RunCancelled
 class Ticket:
     """Follow, cancel and collect one request.
 
-    `cancel` may be called from any thread and from the progress callback; everything else belongs to the thread that
-    steps the engine.
+    `cancel` may be called from any thread and from the progress callback; everything else belongs to the
+    thread that steps the engine.
 
     Attributes:
         progress: where the request is; `total` is right from the start.

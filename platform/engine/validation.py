@@ -50,7 +50,9 @@ def check_inputs(card: Card, inputs: Mapping[str, Any]) -> None:
         _check_value(slots[name], value)
     for name, slot in slots.items():
         if slot.required and name not in inputs:
-            raise InvalidParameter(name, None, f"{card.id} needs this input of kind {slot.kind}; pass {name}=...")
+            raise InvalidParameter(
+                name, None, f"{card.id} needs this input of kind {slot.kind}; pass {name}=..."
+            )
 
 
 def _check_value(slot: Slot, value: Any) -> None:
@@ -64,9 +66,8 @@ def _check_value(slot: Slot, value: Any) -> None:
 
 
 def _check_pixels(name: str, value: Any, axes: tuple[str, ...]) -> None:
-    shape = getattr(value, "shape", ())
-    fits = len(shape) == len(axes) + 1 and shape[-1] == 3 and all(shape)
-    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or not fits:
+    shape = tuple(value.shape) if isinstance(value, np.ndarray) and value.dtype == np.uint8 else ()
+    if len(shape) != len(axes) + 1 or shape[-1] != 3 or 0 in shape:
         raise InvalidParameter(name, _describe(value), f"use a uint8 array ({', '.join(axes)}, 3)")
 
 

@@ -1,0 +1,68 @@
+"""Tiny FLUX folders, written once a session."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mutoscope.models.flux.card import CARD
+from mutoscope.platform.engine import numerics
+from mutoscope.platform.engine.instance import Instance, load_instance
+from tests.support.tiny_flux import save_tiny_flux
+
+FOLDERS: dict[str, dict[str, Any]] = {
+    "plain": {"scheduler": {}},
+    "shift 3": {"scheduler": {"shift": 3.0}},
+    "dev": {
+        "scheduler": {
+            "use_dynamic_shifting": True,
+            "shift": 3.0,
+            "base_image_seq_len": 16,
+            "max_image_seq_len": 64,
+        },
+        "guidance_embeds": True,
+    },
+    "no recipe": {"recipe": {}},
+}
+"""How each folder is made. "dev" is laid out as FLUX.1-dev: dynamic shift and embedded guidance."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _contract() -> None:
+    numerics.configure_torch(numerics.cpu_contract(1))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a name in FOLDERS, made when first asked for. Read only."""
+    made: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            made[name] = save_tiny_flux(tmp_path_factory.mktemp("flux") / "folder", **FOLDERS[name])
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def instance(tiny: Callable[[str], Path]) -> Callable[[str], Instance]:
+    """The resident instance of a folder."""
+    loaded: dict[str, Instance] = {}
+
+    def resident(name: str) -> Instance:
+        if name not in loaded:
+            loaded[name] = load_instance(CARD, tiny(name))
+        return loaded[name]
+
+    return resident
+
+
+@pytest.fixture
+def copy(tiny: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of the plain folder, to be damaged."""
+    return Path(shutil.copytree(tiny("plain"), tmp_path / "folder"))

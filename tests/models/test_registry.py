@@ -1,0 +1,66 @@
+"""Which cards exist, and what is refused."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from mutoscope.models import registry
+from mutoscope.platform.engine.card import Card, resolve_entrypoint
+from mutoscope.platform.errors import InvalidInput, UnknownCard
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The registry as a new process sees it."""
+    monkeypatch.delenv(registry.VARIABLE, raising=False)
+    monkeypatch.setattr(registry, "cards", registry.cards.__wrapped__)
+    return monkeypatch
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *origins: str) -> None:
+    entries = [
+        EntryPoint(f"card{at}", origin, registry.ENTRY_POINT_GROUP) for at, origin in enumerate(origins)
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+
+
+def test_built_in_cards(fresh: pytest.MonkeyPatch) -> None:
+    assert list(registry.cards()) == ["flux-t2i", "wan-i2v"]
+    assert registry.get_card("flux-t2i").id == "flux-t2i"
+
+
+@pytest.mark.parametrize("card_id", ["flux-t2i", "wan-i2v"])
+def test_every_entrypoint_of_a_built_in_card_resolves(card_id: str) -> None:
+    card = registry.get_card(card_id)
+    assert all(callable(resolve_entrypoint(name)) for name in (card.inspector, card.loader, card.builder))
+
+
+def test_unknown_card_lists_the_known_ones(fresh: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownCard, match="card 'sdxl' is unknown: use one of flux-t2i, wan-i2v"):
+        registry.get_card("sdxl")
+
+
+def test_installed_cards_and_those_of_the_variable(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv(registry.VARIABLE, "tests.engine.toy:CARD, ")
+    assert list(registry.cards()) == ["flux-t2i", "wan-i2v", "toy"]
+    fresh.delenv(registry.VARIABLE)
+    install(fresh, "tests.engine.toy:CARD")
+    found = registry.cards()["toy"]
+    assert isinstance(found, Card)
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ("tests.engine.toy:RECIPE", "is a Recipe, not a Card"),
+        ("tests.engine.toy:NOTHING", "card tests.engine.toy:NOTHING cannot be imported"),
+        ("no_such_package.card:CARD", "card no_such_package.card:CARD cannot be imported"),
+        ("mutoscope.models.flux.card:CARD", "card id 'flux-t2i' is declared twice"),
+    ],
+)
+def test_refused_origins(fresh: pytest.MonkeyPatch, origin: str, message: str) -> None:
+    install(fresh, origin)
+    with pytest.raises(InvalidInput, match=message):
+        registry.cards()

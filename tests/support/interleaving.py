@@ -1,0 +1,50 @@
+"""Does serving requests together change what they return? Asked of any instance, in every order of
+arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.request import Request, Result
+
+
+def content(result: Result) -> dict[str, bytes]:
+    """The bytes of every output, each array under "slot" or "slot.name"."""
+    found = {}
+    for slot, output in result.outputs.items():
+        arrays = output.value if isinstance(output.value, dict) else {"": output.value}
+        found.update({f"{slot}.{name}".rstrip("."): array.tobytes() for name, array in arrays.items()})
+    return found
+
+
+def serve_together(
+    instance: Instance, requests: Sequence[Request], stagger: int = 0
+) -> dict[str, dict[str, bytes]]:
+    """Outputs by request id, all requests interleaved on one engine; `stagger` steps pass between
+    arrivals.
+    """
+    engine, tickets = Engine(), []
+    for request in requests:
+        tickets.append(engine.submit(instance, request))
+        for _ in range(stagger):
+            engine.step()
+    while engine.step():
+        pass
+    return {ticket.request_id: content(ticket.result()) for ticket in tickets}
+
+
+def orders_that_differ(instance: Instance, requests: Sequence[Request]) -> list[tuple[str, ...]]:
+    """Orders of arrival, as request ids, in which interleaved serving returned other bytes than serving one
+    by one.
+    """
+    alone = {request.id: content(Engine().run(instance, request)) for request in requests}
+    return [
+        tuple(request.id for request in order)
+        for order in permutations(requests)
+        for stagger in (0, 2)
+        if serve_together(instance, order, stagger) != alone
+    ]
