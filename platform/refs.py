@@ -114,6 +114,8 @@ def parse_reference(text: str) -> tuple[str | None, str]:
 
 def _checked_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """A plain copy that is what it will be after a trip through JSON (tuples become lists)."""
+    if not meta:
+        return {}
     try:
         encoded = json.dumps(dict(meta), allow_nan=False)
     except (TypeError, ValueError) as error:

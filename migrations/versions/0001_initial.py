@@ -168,6 +168,7 @@ def upgrade() -> None:
         ),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_edges_run_id")),
         sa.PrimaryKeyConstraint("run_id", "direction", "role", "ordinal", name=op.f("pk_edges")),
+        sqlite_with_rowid=False,
     )
     with op.batch_alter_table("edges", schema=None) as batch_op:
         batch_op.create_index(

@@ -194,7 +194,7 @@ class ArtifactStore:
 def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterator[Buffer]:
     read = getattr(source, "read", None)
     if read is None:
-        for chunk in cast(Iterable[bytes], source):
+        for chunk in source:
             if not isinstance(chunk, bytes | bytearray | memoryview):
                 raise InvalidParameter(
                     "source", type(chunk).__name__, "use bytes, a path, or chunks of bytes"

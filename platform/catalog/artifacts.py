@@ -24,7 +24,7 @@ REF_COLUMNS = (
 _SHOWN_CANDIDATES = 5
 
 
-def to_ref(row: Row[Any]) -> ArtifactRef:
+def to_ref(row: Row[*tuple[Any, ...]]) -> ArtifactRef:
     """The reference of a row that holds `REF_COLUMNS`."""
     return ArtifactRef(row.digest, row.kind, row.media_type, row.size, row.meta)
 

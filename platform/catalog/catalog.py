@@ -6,6 +6,7 @@ from mutoscope.platform.catalog import schema
 from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import Incidents
+from mutoscope.platform.catalog.lineage import Lineage
 from mutoscope.platform.catalog.runs import Runs
 from mutoscope.platform.catalog.weights import Weights
 from mutoscope.platform.catalog.workers import Workers
@@ -22,6 +23,7 @@ class Catalog:
         self.weights = Weights(database)
         self.workers = Workers(database)
         self.workflows = Workflows(database)
+        self.lineage = Lineage(database)
         self.incidents = Incidents(database)
 
     @classmethod

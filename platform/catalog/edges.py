@@ -27,7 +27,7 @@ _ROLES = (
 _ADD = insert(edges)
 
 
-def to_run(row: Row[Any]) -> RunRecord:
+def to_run(row: Row[*tuple[Any, ...]]) -> RunRecord:
     """The record of a whole row of `runs`."""
     return RunRecord(*row)
 

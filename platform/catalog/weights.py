@@ -40,7 +40,7 @@ class WeightVersion:
         return f"{self.card}/{self.component}@{self.ordinal}"
 
 
-_COLUMNS = (
+VERSION_COLUMNS = (
     weight_versions.c.id,
     weight_versions.c.card,
     weight_versions.c.component,
@@ -122,7 +122,7 @@ class Weights:
                 f"{name!r} names no weights: write card/component@number or card/component@live"
             )
         if suffix.isdecimal():
-            query = select(*_COLUMNS).where(
+            query = select(*VERSION_COLUMNS).where(
                 weight_versions.c.card == card,
                 weight_versions.c.component == component,
                 weight_versions.c.ordinal == int(suffix),
@@ -139,7 +139,7 @@ class Weights:
 
     def list(self, card: str | None = None) -> builtins.list[WeightVersion]:
         """All versions, by card and component, oldest first."""
-        query = select(*_COLUMNS).order_by(
+        query = select(*VERSION_COLUMNS).order_by(
             weight_versions.c.card, weight_versions.c.component, weight_versions.c.ordinal
         )
         if card is not None:
@@ -161,7 +161,7 @@ class Weights:
     ) -> builtins.list[tuple[float, WeightVersion]]:
         """Where the alias has pointed: (since when, version), oldest first; the last one is current."""
         query = (
-            select(*_COLUMNS, weight_aliases.c.created_at.label("since"))
+            select(*VERSION_COLUMNS, weight_aliases.c.created_at.label("since"))
             .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
             .where(
                 weight_aliases.c.card == card,
@@ -176,7 +176,7 @@ class Weights:
     def versions_of_digest(self, digest: str) -> builtins.list[WeightVersion]:
         """Every name those bytes have, oldest first."""
         query = (
-            select(*_COLUMNS)
+            select(*VERSION_COLUMNS)
             .where(weight_versions.c.artifact_digest == digest)
             .order_by(weight_versions.c.created_at, weight_versions.c.id)
         )
@@ -214,7 +214,7 @@ def _publish(
             metrics=dict(metrics) if metrics is not None else None,
             created_at=now(),
         )
-        .returning(*_COLUMNS)
+        .returning(*VERSION_COLUMNS)
     ).one()
     version = to_version(row)
     _point(connection, LIVE, card, component, version.id)
@@ -228,7 +228,7 @@ def _all_aliased(card: str, name: str) -> Select[Any]:
         .group_by(weight_aliases.c.component)
     )
     return (
-        select(*_COLUMNS)
+        select(*VERSION_COLUMNS)
         .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
         .where(weight_aliases.c.id.in_(newest))
         .order_by(weight_versions.c.component)
@@ -240,7 +240,7 @@ def _aliased(card: str, component: str, name: str) -> Select[Any]:
         weight_aliases.c.card == card, weight_aliases.c.component == component, weight_aliases.c.name == name
     )
     return (
-        select(*_COLUMNS)
+        select(*VERSION_COLUMNS)
         .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
         .where(weight_aliases.c.id == newest.scalar_subquery())
     )

@@ -72,7 +72,7 @@ def decode(kind: str, data: bytes, media_type: str) -> Any:
     """
     if media_type == _BLOB_TYPE or kind == "blob":
         return data
-    decoder = _DECODERS.get(media_type)
+    decoder = _DECODERS.get(media_type) or (json.decode if media_type.endswith("+json") else None)
     if decoder is None:
         raise InvalidParameter(
             "media_type", media_type, f"no codec reads it as {kind}; use one of {', '.join(_DECODERS)}"

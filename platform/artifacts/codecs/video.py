@@ -21,6 +21,7 @@ from typing import Any
 import av
 import numpy as np
 from av.codec.context import Flags
+from av.container import InputContainer
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 from av.video.stream import VideoStream
 
@@ -70,7 +71,7 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
 def decode(data: bytes) -> Frames:
     """uint8 (T, H, W, 3): every frame, in presentation order."""
     try:
-        with av.open(io.BytesIO(data)) as container:
+        with av.open(io.BytesIO(data), "r") as container:
             frames = list(_rgb_frames(container))
     except av.FFmpegError as error:
         raise InvalidParameter(
@@ -81,9 +82,23 @@ def decode(data: bytes) -> Frames:
     return np.stack(frames)
 
 
+def first_frame(data: bytes) -> Frames:
+    """uint8 (H, W, 3): the first frame; the others are not decoded. Raises InvalidParameter."""
+    try:
+        with av.open(io.BytesIO(data), "r") as container:
+            frame = next(_rgb_frames(container), None)
+    except av.FFmpegError as error:
+        raise InvalidParameter(
+            "video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})"
+        ) from None
+    if frame is None:
+        raise InvalidParameter("video", f"{len(data)} bytes", "use an MP4 with at least one frame")
+    return frame
+
+
 def frames_digest(frames_THWC: Frames) -> str:
     """SHA-256 of the raw frames, hex."""
-    return hashlib.sha256(np.ascontiguousarray(frames_THWC)).hexdigest()
+    return hashlib.sha256(memoryview(np.ascontiguousarray(frames_THWC))).hexdigest()
 
 
 def _write(path: Path, frames_THWC: Frames, rate: Fraction) -> None:
@@ -136,7 +151,7 @@ def _quantise(plane: np.ndarray[Any, np.dtype[np.float64]]) -> Frames:
     return np.rint(plane).astype(np.uint8)
 
 
-def _rgb_frames(container: av.container.InputContainer) -> Iterator[Frames]:
+def _rgb_frames(container: InputContainer) -> Iterator[Frames]:
     if not container.streams.video:
         return
     stream = container.streams.video[0]
