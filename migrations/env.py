@@ -1,4 +1,5 @@
-"""What Alembic runs. The caller (`platform.catalog.schema.migrate`) brings the connection and its transaction.
+"""What Alembic runs. The caller (`platform.catalog.schema.migrate`) brings the connection and its
+transaction.
 
 From a shell, to draft a revision::
 

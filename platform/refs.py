@@ -1,8 +1,8 @@
 """References to artifacts: what travels between flows, workers and people instead of bytes.
 
-An `ArtifactRef` is small (under 1 KiB as JSON), typed and self-contained: whoever holds one can fetch the bytes from
-the store without asking the catalog. Store and catalog both speak in references and do not know each other, which is
-why the class lives below both.
+An `ArtifactRef` is small (under 1 KiB as JSON), typed and self-contained: whoever holds one can fetch the
+bytes from the store without asking the catalog. Store and catalog both speak in references and do not know
+each other, which is why the class lives below both.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ArtifactRef:
         kind: one of `KINDS`.
         media_type: RFC 6838 type of the encoding, such as ``image/png``.
         size: bytes.
-        meta: small JSON facts about the content (height, width, fps, frames, ...), at most 768 bytes encoded. It
-            describes; it is not part of the identity.
+        meta: small JSON facts about the content (height, width, fps, frames, ...), at most 768 bytes encoded.
+            It describes; it is not part of the identity.
     """
 
     digest: str

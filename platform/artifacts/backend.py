@@ -2,8 +2,8 @@
 
 A backend promises three things, which the contract suite proves for each:
 
-- a key is absent or complete: `Staged.commit` makes an object visible at once, and whatever fails before it leaves
-  no trace under any key;
+- a key is absent or complete: `Staged.commit` makes an object visible at once, and whatever fails before it
+  leaves no trace under any key;
 - commit replaces what was there, so that writing again repairs a damaged object;
 - memory stays bounded by the chunks it is given.
 """
@@ -38,7 +38,7 @@ class Backend(Protocol):
 
     def stage(self) -> Staged: ...
     def holds(self, key: str, data: Buffer) -> bool:
-        """Whether the object is known to equal `data` at a cost well below writing it; False when in doubt."""
+        """Whether the object equals `data`, if that costs much less than writing it; False when in doubt."""
         ...
 
     def open(self, key: str) -> BinaryIO: ...
@@ -47,7 +47,10 @@ class Backend(Protocol):
         """Bytes of the object, None when absent."""
         ...
 
-    def keys(self) -> Iterator[str]: ...
+    def objects(self) -> Iterator[str]:
+        """Every key, in no particular order."""
+        ...
+
     def url(self, key: str) -> str: ...
     def path(self, key: str) -> Path | None:
         """The object as a local file, where there is one."""
@@ -59,7 +62,8 @@ class Backend(Protocol):
 
 
 def open_backend(url: str, *, durable: bool) -> Backend:
-    """The backend for a store URL: ``file:///folder`` (or a bare path), or whatever fsspec knows (``memory://x``)."""
+    """The backend for a store URL: ``file:///folder`` (or a bare path), or whatever fsspec knows
+    (``memory://x``)."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "file", str(Path(url).expanduser().resolve())

@@ -1,7 +1,7 @@
 """Objects as files in a folder.
 
-This backend calls the operating system directly: fsspec's local file system stages files in the system's temporary
-folder, from where a move may cross file systems and is then no longer atomic.
+This backend calls the operating system directly: fsspec's local file system stages files in the system's
+temporary folder, from where a move may cross file systems and is then no longer atomic.
 
 Layout below the root, readable with any tool (``sha256sum objects/3f/3fa9…`` prints the file's own name)::
 
@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, cast
 
 from mutoscope.platform.artifacts.backend import Buffer
 from mutoscope.platform.ids import new_id
@@ -25,9 +25,9 @@ from mutoscope.platform.ids import new_id
 _README = """\
 A Mutoscope artifact store.
 
-objects/ab/ab12...  one file per artifact, named by the SHA-256 of its bytes: `sha256sum FILE` prints its name.
-                    Files never change; what each one is (image, video, weights, ...) stands in the catalog, and
-                    `file FILE` tells the format.
+objects/ab/ab12...  one file per artifact, named by the SHA-256 of its bytes: `sha256sum FILE` prints
+                    its name. Files never change; what each one is (image, video, weights, ...) stands
+                    in the catalog, and `file FILE` tells the format.
 tmp/                writes under way. Leftovers of a killed writer may be deleted while nothing is writing.
 """
 _COMPARE_BYTES = 1 << 20
@@ -37,9 +37,9 @@ class LocalBackend:
     """A store in a local folder.
 
     Args:
-        durable: fsync file and folder before an object becomes visible, so that it survives a power cut as well as a
-            killed process. Costs milliseconds a put; without it a power cut may leave an object empty or short,
-            which reads notice and a re-put repairs.
+        durable: fsync file and folder before an object becomes visible, so that it survives a power cut as
+            well as a killed process. Costs milliseconds a put; without it a power cut may leave an object
+            empty or short, which reads notice and a re-put repairs.
     """
 
     def __init__(self, root: Path, *, durable: bool = False) -> None:
@@ -57,7 +57,8 @@ class LocalBackend:
             return StagedFile(self, path)
 
     def holds(self, key: str, data: Buffer) -> bool:
-        """Compares the stored bytes themselves: at memory speed, several times faster than hashing them again."""
+        """Compares the stored bytes themselves: at memory speed, several times faster than hashing them
+        again."""
         try:
             descriptor = os.open(self._name(key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -77,7 +78,7 @@ class LocalBackend:
             os.close(descriptor)
 
     def open(self, key: str) -> BinaryIO:
-        return open(self._name(key), "rb", buffering=0)  # type: ignore[return-value]  # unbuffered: the reader chunks
+        return cast(BinaryIO, open(self._name(key), "rb", buffering=0))  # the reader above has its own buffer
 
     def read(self, key: str) -> bytes:
         with open(self._name(key), "rb", buffering=0) as file:
@@ -89,7 +90,7 @@ class LocalBackend:
         except FileNotFoundError:
             return None
 
-    def keys(self) -> Iterator[str]:
+    def objects(self) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError), os.scandir(self._objects) as shards:
             for shard in shards:
                 with os.scandir(shard.path) as files:

@@ -1,8 +1,8 @@
 """Component manifests: how one component's files are named as a single artifact.
 
-A `weights` artifact is a small JSON manifest that lists the files of one component by digest. Two versions that share
-a file share its bytes, and the manifest's own digest names the whole component: what a weight version points to, what
-a run pins and what its lineage ends in.
+A `weights` artifact is a small JSON manifest that lists the files of one component by digest. Two versions
+that share a file share its bytes, and the manifest's own digest names the whole component: what a weight
+version points to, what a run pins and what its lineage ends in.
 
     {"component": "vae", "files": [{"digest": "…", "path": "config.json", "size": 612}, …],
      "format": "mutoscope.component/1"}
@@ -59,7 +59,8 @@ class ComponentManifest:
         """Read `to_bytes`.
 
         Raises:
-            ArtifactCorrupt: not a manifest, another format, or a path that would leave the component's folder.
+            ArtifactCorrupt: not a manifest, another format, or a path that would leave the component's
+                folder.
         """
         try:
             body = json.loads(data)

@@ -1,4 +1,5 @@
-"""The reference to an artifact, as the store hands it out; defined below store and catalog in `platform.refs`."""
+"""The reference to an artifact, as the store hands it out; defined below store and catalog in
+`platform.refs`."""
 
 from __future__ import annotations
 

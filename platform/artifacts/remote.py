@@ -2,9 +2,9 @@
 
 The layout below the root is that of the local folder: ``objects/3f/3fa9c1…``.
 
-A name is known only after the last byte is hashed, so bytes are first spooled to the local disk (small ones to
-memory). From there they go to the key in one step where the medium shows only finished uploads; elsewhere to ``tmp/``
-and by a move to the key.
+A name is known only after the last byte is hashed, so bytes are first spooled to the local disk (small ones
+to memory). From there they go to the key in one step where the medium shows only finished uploads; elsewhere
+to ``tmp/`` and by a move to the key.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FsspecBackend:
         except FileNotFoundError:
             return None
 
-    def keys(self) -> Iterator[str]:
+    def objects(self) -> Iterator[str]:
         prefix = f"{self.root}/objects/"
         for name in self._fs.find(prefix):
             yield str(name).removeprefix(prefix)
@@ -115,7 +115,7 @@ class StagedUpload:
 
     def __init__(self, backend: FsspecBackend) -> None:
         self._backend = backend
-        self._spool: Any = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, prefix="mutoscope-")
+        self._spool: Any = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, prefix="mutoscope-")  # noqa: SIM115  # closed by __exit__
 
     def write(self, chunk: Buffer) -> None:
         self._spool.write(chunk)

@@ -2,10 +2,10 @@
 
 Put is atomic and idempotent; a read verifies. What happens when the object is already there:
 
-- bytes in memory are compared with the stored ones (local files only: that is far cheaper than writing) and written
-  only if they differ;
-- streams, whose name is known only once they are staged, replace the object. The bytes are equal unless the stored
-  object was damaged, so readers cannot tell, and a damaged object is repaired either way.
+- bytes in memory are compared with the stored ones (local files only: that is far cheaper than writing)
+  and written only if they differ;
+- streams, whose name is known only once they are staged, replace the object. The bytes are equal unless
+  the stored object was damaged, so readers cannot tell, and a damaged object is repaired either way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, url: str, *, durable: bool = False) -> ArtifactStore:
-        """The store at `url`: ``file:///folder``, a bare path, or any fsspec URL. Nothing is created until a put.
+        """The store at `url`: ``file:///folder``, a bare path, or any fsspec URL. Nothing is created until a
+        put.
 
         Args:
             durable: survive power cuts, not only killed processes (file stores; see `LocalBackend`).
@@ -52,8 +53,8 @@ class ArtifactStore:
         """Store bytes and return their reference.
 
         Args:
-            source: bytes, a file path, a binary file read to its end, or chunks of bytes. Files and streams of any
-                size pass through one chunk at a time.
+            source: bytes, a file path, a binary file read to its end, or chunks of bytes. Files and streams
+                of any size pass through one chunk at a time.
 
         Raises:
             StoreUnwritable: the medium refuses or is full; nothing is left behind.
@@ -81,7 +82,8 @@ class ArtifactStore:
         return data
 
     def open_read(self, digest: str) -> BinaryIO:
-        """A forward-only stream that raises ArtifactCorrupt before it hands out the last bytes of a damaged object."""
+        """A forward-only stream that raises ArtifactCorrupt before it hands out the last bytes of a damaged
+        object."""
         key = self.key(digest)
         try:
             raw = self._backend.open(key)
@@ -121,7 +123,7 @@ class ArtifactStore:
 
     def digests(self) -> Iterator[str]:
         """Every object in the store, in no particular order."""
-        return (key.rpartition("/")[2] for key in self._backend.keys())
+        return (key.rpartition("/")[2] for key in self._backend.objects())
 
     def key(self, digest: str) -> str:
         """The object's name below ``objects/``: two digits spread the files over 256 folders."""
@@ -134,7 +136,8 @@ class ArtifactStore:
         return self._backend.url(self.key(digest))
 
     def local_path(self, digest: str) -> Path | None:
-        """The object as a read-only local file, or None when the store is remote. Not verified; raises ArtifactMissing."""
+        """The object as a read-only local file, or None when the store is remote. Not verified; raises
+        ArtifactMissing."""
         path = self._backend.path(self.key(digest))
         if path is not None and not path.exists():
             raise self._missing(digest)
@@ -174,7 +177,8 @@ class ArtifactStore:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns a refusal of the medium into one line with a remedy. Errors of the *source* do not pass through here."""
+        """Turns a refusal of the medium into one line with a remedy. Errors of the *source* do not pass
+        through here."""
         try:
             yield
         except OSError as error:

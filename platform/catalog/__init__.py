@@ -3,7 +3,8 @@
     tables      the schema, each invariant at its column
     database    connections and transactions; clock: whose time leases go by; schema: revisions
     records     what goes in and out about runs
-    runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and generated
+    runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and made
+    lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
     catalog     all of it behind one object
 
@@ -12,19 +13,26 @@ The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `plat
 
 from mutoscope.platform.catalog.catalog import Catalog
 from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec
+from mutoscope.platform.catalog.tree import render_tree
 from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workers import WorkerInfo
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 
 __all__ = [
+    "ArtifactNode",
     "Catalog",
+    "Edge",
     "Enqueued",
     "Incident",
+    "LineageGraph",
     "RenewResult",
     "RunRecord",
     "RunSpec",
+    "WeightUse",
     "WeightVersion",
     "WorkerInfo",
     "WorkflowRecord",
+    "render_tree",
 ]

@@ -35,8 +35,8 @@ def prefix_range(column: Any, prefix: str) -> Any:
 
 
 def record_all(database: Database, connection: Connection, refs: Iterable[ArtifactRef]) -> None:
-    """Insert rows that are missing and revive tombstones whose bytes are back. A present row stays as it is: what a
-    digest is was settled when it was first recorded."""
+    """Insert rows that are missing and revive tombstones whose bytes are back. A present row stays as it is:
+    what a digest is was settled when it was first recorded."""
     values = {
         ref.digest: {
             "digest": ref.digest,

@@ -14,7 +14,8 @@ from mutoscope.platform.catalog.workflows import Workflows
 
 
 class Catalog:
-    """Rows about artifacts and runs. Synchronous and thread-safe; each call is one transaction unless it says so."""
+    """Rows about artifacts and runs. Synchronous and thread-safe; each call is one transaction unless it says
+    so."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

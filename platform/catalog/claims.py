@@ -1,8 +1,8 @@
 """What a worker does to runs: claim with a lease, renew, report.
 
-A run belongs to the worker named in its row while its state is ``running``. Every report checks that in the same
-transaction, so a worker that lost its lease cannot overwrite what its successor does. Lease times are written and
-compared by the database's clock alone.
+A run belongs to the worker named in its row while its state is ``running``. Every report checks that in the
+same transaction, so a worker that lost its lease cannot overwrite what its successor does. Lease times are
+written and compared by the database's clock alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mutoscope.platform.refs import ArtifactRef
 
 _OWNED = and_(runs.c.id == bindparam("run"), runs.c.state == "running", runs.c.worker == bindparam("owner"))
 
-# A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again would run
-# it twice in one process.
+# A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again
+# would run it twice in one process.
 _EXPIRED = and_(
     runs.c.state == "running", runs.c.lease_expires_at < now(), runs.c.worker != bindparam("owner")
 )
@@ -119,13 +119,15 @@ class Claims:
     ) -> list[RunRecord]:
         """Take up to `limit` runs: queued ones, and running ones whose lease ran out.
 
-        By priority, then age. A run that has used up its attempts is failed instead, one whose cancellation was
-        requested is cancelled. An idle call costs one read and no lock.
+        By priority, then age. A run that has used up its attempts is failed instead, one whose cancellation
+        was requested is cancelled. An idle call costs one read and no lock.
 
         Args:
-            cards: card id to the digest of the numeric contract this worker runs it under; others are left alone.
-            card_digests: card id to the digest of its code here. A run queued for other code is left alone too: its
-                memo key names an output that this code does not make. A card not listed is taken whatever its code.
+            cards: card id to the digest of the numeric contract this worker runs it under. Other runs are
+                left alone.
+            card_digests: card id to the digest of its code here. A run queued for other code is left alone
+                too: its memo key names an output that this code does not make. A card not listed is taken
+                whatever its code.
         """
         if not cards or limit < 1:
             return []
@@ -158,7 +160,8 @@ class Claims:
         return RenewResult(wanted - kept, frozenset(row.id for row in rows if row.cancel_requested))
 
     def progress(self, run_id: str, worker_id: str, stage: str, step: int, total: int) -> bool:
-        """Note where the run is: `step` finished work plans of `total`. False when it is no longer the worker's."""
+        """Note where the run is: `step` finished work plans of `total`. False when it is no longer the
+        worker's."""
         with self._database.write() as connection:
             values = {"stage": stage, "step": step, "total": total}
             return bool(connection.execute(_PROGRESS, {"run": run_id, "owner": worker_id, **values}).rowcount)
@@ -172,8 +175,8 @@ class Claims:
     ) -> RunRecord:
         """Record outputs (their bytes are stored already), generated edges and the state, in one transaction.
 
-        When an earlier success of the same memo key has other digests, both stand and a determinism incident is
-        recorded.
+        When an earlier success of the same memo key has other digests, both stand and a determinism incident
+        is recorded.
 
         Raises:
             LeaseLost: the run is not the worker's; nothing is recorded.
@@ -187,8 +190,8 @@ class Claims:
         return run
 
     def fail(self, run_id: str, worker_id: str, error: Mapping[str, Any], retry: bool = False) -> RunRecord:
-        """The attempt failed. Queued again if `retry` and attempts are left; else failed for good, or cancelled if
-        that was asked for meanwhile. Raises LeaseLost."""
+        """The attempt failed. Queued again if `retry` and attempts are left; else failed for good, or
+        cancelled if that was asked for meanwhile. Raises LeaseLost."""
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
@@ -198,8 +201,8 @@ class Claims:
             return _finish(connection, run_id, worker_id, "failed", error=error)
 
     def cancelled(self, run_id: str, worker_id: str) -> RunRecord:
-        """The worker stopped the run on request. If a caller has attached since, it is queued again instead: nobody
-        gets a cancellation that somebody else asked for. Raises LeaseLost."""
+        """The worker stopped the run on request. If a caller has attached since, it is queued again instead:
+        nobody gets a cancellation that somebody else asked for. Raises LeaseLost."""
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
@@ -207,8 +210,8 @@ class Claims:
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
 
     def release(self, run_id: str, worker_id: str) -> RunRecord:
-        """Hand an unfinished run back, as a draining worker does; it does not count as an attempt. A run whose
-        cancellation was requested ends here. Raises LeaseLost."""
+        """Hand an unfinished run back, as a draining worker does; it does not count as an attempt. A run
+        whose cancellation was requested ends here. Raises LeaseLost."""
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:

@@ -1,7 +1,8 @@
 """The one clock of the catalog: the database's.
 
-Leases compare times written by different machines, so none of those machines' clocks may take part. `now()` is
-evaluated by the database inside the statement, in seconds since the Unix epoch (UTC), to the millisecond or better.
+Leases compare times written by different machines, so none of those machines' clocks may take part. `now()`
+is evaluated by the database inside the statement, in seconds since the Unix epoch (UTC), to the millisecond
+or better.
 """
 
 from __future__ import annotations
@@ -29,6 +30,6 @@ def _sqlite(element: now, compiler: SQLCompiler, **options: Any) -> str:
 
 @compiles(now, "postgresql")
 def _postgresql(element: now, compiler: SQLCompiler, **options: Any) -> str:
-    # clock_timestamp(), not now(): the latter stands still at the start of the transaction, and a claim that waited
-    # for a lock would hand out a lease already half spent.
+    # clock_timestamp(), not now(): the latter stands still at the start of the transaction, and a claim that
+    # waited for a lock would hand out a lease already half spent.
     return "extract(epoch from clock_timestamp())::double precision"

@@ -1,8 +1,8 @@
 """Connections and transactions.
 
-`read()` is a snapshot; `write()` takes the write lock at once. On SQLite a transaction that starts by reading and then
-writes can fail half-way because another writer came between ("database is locked", not retryable in place); taking the
-lock at BEGIN turns that failure into a wait.
+`read()` is a snapshot; `write()` takes the write lock at once. On SQLite a transaction that starts by reading
+and then writes can fail half-way because another writer came between ("database is locked", not retryable in
+place); taking the lock at BEGIN turns that failure into a wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from sqlalchemy.exc import ArgumentError, OperationalError
 from mutoscope.platform.errors import CatalogError, InvalidInput
 
 BUSY_SECONDS = 60
-"""How long a writer waits for another before it gives up. Writes take about a millisecond; this is for a stalled disk."""
+"""How long a writer waits for another before it gives up. Writes take about a millisecond; this is for a
+stalled disk."""
 
 
 class Database:
@@ -31,7 +32,8 @@ class Database:
             self.engine: Engine = create_engine(parsed)
         except (ArgumentError, ImportError) as error:
             raise InvalidInput(
-                f"database_url={url!r} cannot be used ({error}): use sqlite:////path/to/catalog.db or postgresql+psycopg://..."
+                f"database_url={url!r} cannot be used ({error}): "
+                "use sqlite:////path/to/catalog.db or postgresql+psycopg://user@host/database"
             ) from None
         self.url = url
         self.shown_url = parsed.render_as_string(hide_password=True)
@@ -65,7 +67,8 @@ class Database:
         return postgresql_insert(table)
 
     def use_wal(self) -> None:
-        """Switch a SQLite file to write-ahead logging: readers never wait for the writer. Persistent in the file."""
+        """Switch a SQLite file to write-ahead logging: readers never wait for the writer. Persistent in the
+        file."""
         with self.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             driver.execute("PRAGMA journal_mode = WAL")
@@ -82,8 +85,9 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     # SQLite ignores foreign keys unless asked, per connection.
     connection.execute("PRAGMA foreign_keys = ON")
-    # With WAL, NORMAL loses at most the last commits in a power cut (never in a killed process) and cannot corrupt.
-    # A lost row means a run is taken again; FULL would cost an fsync, some milliseconds, on every commit.
+    # With WAL, NORMAL loses at most the last commits in a power cut (never in a killed process) and cannot
+    # corrupt. A lost row means a run is taken again; FULL would cost an fsync, some milliseconds, on every
+    # commit.
     connection.execute("PRAGMA synchronous = NORMAL")
     # 64 MiB of page cache instead of 2: lineage walks of large catalogs stay in memory.
     connection.execute("PRAGMA cache_size = -65536")

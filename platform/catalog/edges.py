@@ -17,7 +17,8 @@ assert [field.name for field in fields(RunRecord)] == list(runs.c.keys()), (
     "RunRecord is the row, in its order"
 )
 
-# Statements of the hot paths are built once: putting an expression together costs more than SQLite takes to run it.
+# Statements of the hot paths are built once: putting an expression together costs more than SQLite takes to
+# run it.
 _ROLES = (
     select(edges.c.role, *REF_COLUMNS)
     .join(artifacts, artifacts.c.digest == edges.c.artifact_digest)

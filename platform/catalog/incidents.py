@@ -15,8 +15,8 @@ from mutoscope.platform.catalog.tables import incidents
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A row of `incidents`. Kind ``determinism``: `run_id` made other bytes than `earlier_run_id` under an equal memo
-    key; `details` holds both, slot to digest, as ``earlier`` and ``now``."""
+    """A row of `incidents`. Kind ``determinism``: `run_id` made other bytes than `earlier_run_id` under an
+    equal memo key; `details` holds both, slot to digest, as ``earlier`` and ``now``."""
 
     id: str
     kind: str

@@ -1,9 +1,9 @@
 """Lineage: what an artifact came from, and what came from it.
 
-Walks alternate between artifacts and runs along `edges`. Each walk is one recursive query whose UNION keeps a node once,
-however many paths lead to it: cost grows with the edges of the closure, never with the number of paths, and a cycle (a
-run that hands its input through) ends the walk like any node seen before. Ids of runs (36 characters) and digests (64)
-share one column without clashing.
+Walks alternate between artifacts and runs along `edges`. Each walk is one recursive query whose UNION keeps a
+node once, however many paths lead to it: cost grows with the edges of the closure, never with the number of
+paths, and a cycle (a run that hands its input through) ends the walk like any node seen before. Ids of runs
+(36 characters) and digests (64) share one column without clashing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
     FromClause,
@@ -111,8 +112,8 @@ class Lineage:
         return self._walk(digest, depth, down=True)
 
     def weights_of(self, digest: str, depth: int | None = None) -> list[WeightUse]:
-        """The weights behind an artifact: of every run it came from, in the order the runs were created, newest
-        first. `depth` 1 asks only for the runs that made the artifact itself."""
+        """The weights behind an artifact: of every run it came from, in the order the runs were created,
+        newest first. `depth` 1 asks only for the runs that made the artifact itself."""
         graph = self.up(digest, depth)
         uses = [
             edge for edge in graph.edges if edge.direction == "used" and edge.role.startswith(WEIGHTS_ROLE)
@@ -177,8 +178,8 @@ def _by_keys(
 
 
 def _leaving(node: ColumnElement[str], *, down: bool) -> ColumnElement[bool]:
-    """The edges that lead on from a node. Each edge leaves exactly one: upwards an artifact leads to the runs that
-    generated it and a run to what it used; downwards the other way round."""
+    """The edges that lead on from a node. Each edge leaves exactly one: upwards an artifact leads to the runs
+    that generated it and a run to what it used; downwards the other way round."""
     from_artifact, from_run = ("used", "generated") if down else ("generated", "used")
     return or_(
         and_(edges.c.artifact_digest == node, edges.c.direction == from_artifact),
@@ -205,8 +206,8 @@ def _walk(*, down: bool, limited: bool) -> Select[*tuple[Any, ...]]:
             .where(near.c.hop < hops)
         )
         near = near.union(step)
-        # A node appears once for each distance at which it is reached, `:hops` times at most; folded into one here.
-        # Those reached only at the last hop lead nowhere.
+        # A node appears once for each distance at which it is reached, `:hops` times at most; folded into one
+        # here. Those reached only at the last hop lead nowhere.
         nodes = select(near.c.id).where(near.c.hop < hops).distinct().subquery("reached")
     return select(edges).select_from(nodes).join(edges, _leaving(nodes.c.id, down=down))
 
@@ -215,7 +216,7 @@ def _walk(*, down: bool, limited: bool) -> Select[*tuple[Any, ...]]:
 _WALKS = {
     (down, limited): _walk(down=down, limited=limited) for down in (False, True) for limited in (False, True)
 }
-_KEYS = bindparam("keys", expanding=True)
+_KEYS: BindParameter[str] = bindparam("keys", expanding=True)
 _ARTIFACTS = select(artifacts).where(artifacts.c.digest.in_(_KEYS))
 _RUNS = select(runs).where(runs.c.id.in_(_KEYS))
 _VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(_KEYS))

@@ -22,7 +22,8 @@ class RunSpec:
     Attributes:
         kind: ``engine`` for a card's run.
         card_digest: digest of the card's declaration and code.
-        contract: digest of the numeric contract the memo key was computed for; only such a worker may claim the run.
+        contract: digest of the numeric contract the memo key was computed for; only such a worker may claim
+            the run.
         parameters: resolved; complete.
         inputs: slot to artifact. weights: component to the digest of its ``weights`` artifact.
         key_parts: what `memo_key` is the digest of; stored, so that a miss explains itself.
@@ -51,7 +52,8 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A row of `runs`, column by column in the table's order. Times are seconds since the epoch by the database's clock; `timings` are seconds per node."""
+    """A row of `runs`, column by column in the table's order. Times are seconds since the epoch by the
+    database's clock; `timings` are seconds per node."""
 
     id: str
     kind: str
@@ -89,7 +91,10 @@ class RunRecord:
         return self.state in ("succeeded", "failed", "cancelled")
 
     def __str__(self) -> str:
-        return f"{self.card or self.kind} run {self.id}"
+        """``flux-t2i run …`` for a card's engine run, ``flux-t2i import …`` for other work on it."""
+        if self.card is None:
+            return f"{self.kind} run {self.id}"
+        return f"{self.card} {'run' if self.kind == 'engine' else self.kind} {self.id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Runs: queued once per memo key, looked up, cancelled, or recorded when done elsewhere. What a worker does to a run
-is in `claims`."""
+"""Runs: queued once per memo key, looked up, cancelled, or recorded when done elsewhere. What a worker does
+to a run is in `claims`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, insert, or_, select, true, update
+from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from mutoscope.platform.catalog.artifacts import prefix_range, record_all
@@ -51,8 +51,8 @@ class Runs(Claims):
         """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached).
 
         Args:
-            present: whether the store holds a digest. Asked outside any transaction: a slow store must not hold the
-                catalog's write lock.
+            present: whether the store holds a digest. Asked outside any transaction: a slow store must not
+                hold the catalog's write lock.
 
         Raises:
             UnknownReference: the spec pins weights that the catalog does not know.
@@ -113,6 +113,12 @@ class Runs(Claims):
         with self._database.read() as connection:
             return [to_run(row) for row in connection.execute(query)]
 
+    def counts(self) -> dict[str, int]:
+        """How many runs are in each state; states without runs are left out."""
+        query = select(runs.c.state, func.count()).group_by(runs.c.state).order_by(runs.c.state)
+        with self._database.read() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
     def outputs(self, run_id: str) -> dict[str, ArtifactRef]:
         """What the run generated, by slot."""
         with self._database.read() as connection:
@@ -148,8 +154,9 @@ class Runs(Claims):
     def request_cancel(self, run_id: str, *, force: bool = False) -> RunRecord:
         """One caller no longer wants the run.
 
-        Equal requests share a run, so it is cancelled only when the last of its callers has gone, or by `force`. A
-        queued run ends at once; a running one is stopped by its worker, which learns of it when it renews its lease.
+        Equal requests share a run, so it is cancelled only when the last of its callers has gone, or by
+        `force`. A queued run ends at once; a running one is stopped by its worker, which learns of it when it
+        renews its lease.
         """
         with self._database.write() as connection:
             waiters = runs.c.waiters - 1
@@ -230,7 +237,8 @@ class Runs(Claims):
         return None, [run.id for run in succeeded]
 
     def _queue(self, spec: RunSpec, judged: builtins.list[str]) -> Enqueued | None:
-        """Attach to the run under way, or insert one; None when a success appeared that has not been judged."""
+        """Attach to the run under way, or insert one; None when a success appeared that has not been
+        judged."""
         with self._database.write() as connection:
             if spec.memo_key is not None:
                 if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
@@ -271,5 +279,6 @@ def _require_known(connection: Connection, weights: Mapping[str, str]) -> None:
     for component, digest in weights.items():
         if digest not in known:
             raise UnknownReference(
-                f"weights {digest[:12]} of {component} are not in the catalog: `mutoscope weights import` them first"
+                f"weights {digest[:12]} of {component} are not in the catalog: "
+                "`mutoscope weights import` them first"
             )

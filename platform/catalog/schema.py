@@ -1,7 +1,7 @@
 """Schema revisions: what the code expects, what a database has, and how one becomes the other.
 
-Opening checks and never upgrades: an upgrade is a decision of whoever runs the stack, and a process that merely reads
-must not change the database under an older one.
+Opening checks and never upgrades: an upgrade is a decision of whoever runs the stack, and a process that
+merely reads must not change the database under an older one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.errors import CatalogError, SchemaMismatch
 
 HEAD = "0001"
-"""The newest revision in `migrations/versions`; kept here so that opening a catalog need not import Alembic."""
+"""The newest revision in `migrations/versions`; kept here so that opening a catalog need not import
+Alembic."""
 
 _version = table("alembic_version", column("version_num"))
 
@@ -39,10 +40,10 @@ def check(database: Database) -> None:
         raise SchemaMismatch(f"{where} has no schema: start Mutoscope with `mutoscope up`, which creates it")
     if found > HEAD:
         raise SchemaMismatch(
-            f"{where} is at revision {found}, newer than this Mutoscope ({HEAD}): upgrade Mutoscope on this machine"
+            f"{where} is at revision {found}, newer than this Mutoscope ({HEAD}): upgrade Mutoscope here"
         )
     raise SchemaMismatch(
-        f"{where} is at revision {found}, this Mutoscope needs {HEAD}: back it up, then `mutoscope up` upgrades it"
+        f"{where} is at revision {found}, this Mutoscope needs {HEAD}: back it up, `mutoscope up` upgrades it"
     )
 
 
@@ -58,8 +59,8 @@ def migrate(database: Database) -> None:
             database.file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CatalogError(
-                f"the catalog's folder {database.file.parent} cannot be made ({error.strerror}): set MUTOSCOPE_HOME "
-                "to a writable folder"
+                f"the catalog's folder {database.file.parent} cannot be made ({error.strerror}): "
+                "set MUTOSCOPE_HOME to a writable folder"
             ) from None
     found = current(database)
     if found is not None and found > HEAD:

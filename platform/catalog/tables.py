@@ -1,10 +1,11 @@
 """The tables, each invariant stated where it is kept.
 
-A graph in the shape of W3C PROV: artifacts (entities) and runs (activities) are the nodes, `edges` says which run used
-or generated which artifact. Because a checkpoint is an artifact and a train step is a run, "which weights made this,
-and what made those" is one recursive query over `edges`.
+A graph in the shape of W3C PROV: artifacts (entities) and runs (activities) are the nodes, `edges` says which
+run used or generated which artifact. Because a checkpoint is an artifact and a train step is a run, "which
+weights made this, and what made those" is one recursive query over `edges`.
 
-Times are seconds since the epoch by the database's clock (`clock.now`). Rows outlive bytes: nothing here is deleted.
+Times are seconds since the epoch by the database's clock (`clock.now`). Rows outlive bytes: nothing here is
+deleted.
 """
 
 from __future__ import annotations
@@ -122,10 +123,11 @@ runs = Table(
 )
 
 in_flight = runs.c.state.in_((literal_column("'queued'"), literal_column("'running'")))
-"""Queued or running. Spelled with literals: SQLite uses a partial index only where it can see that the query's condition
-is the index's, which a bound parameter hides."""
+"""Queued or running. Spelled with literals: SQLite uses a partial index only where it can see that the
+query's condition is the index's, which a bound parameter hides."""
 
-# Single-flight: at most one run computes a key at a time. A second insert fails, and its caller attaches instead.
+# Single-flight: at most one run computes a key at a time. A second insert fails, and its caller attaches
+# instead.
 Index(
     "uq_runs_memo_key_in_flight",
     runs.c.memo_key,
@@ -217,7 +219,8 @@ incidents = Table(
 leases = Table(
     "leases",
     metadata,
-    # A reader's promise to the collector: these bytes are in use until then, even if nothing else points at them.
+    # A reader's promise to the collector: these bytes are in use until then, even if nothing else points at
+    # them.
     Column("id", _ID, primary_key=True),
     Column("holder", String(255), nullable=False),
     Column("artifact_digest", _DIGEST, nullable=False),

@@ -1,6 +1,7 @@
 """Weight versions: named, ordered pointers to `weights` artifacts, per component of a card.
 
-``flux-t2i/transformer@12`` is the twelfth version; ``@live`` is an alias. Aliases move, versions never change.
+``flux-t2i/transformer@12`` is the twelfth version; ``@live`` is an alias. Aliases move, versions never
+change.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ class Weights:
     ) -> dict[str, WeightVersion]:
         """Make a complete set of components live in one transaction; nobody ever sees a mixture of two sets.
 
-        A component whose live version has these bytes already keeps it. A live component outside the set is retired:
-        its versions stay, its alias ends.
+        A component whose live version has these bytes already keeps it. A live component outside the set is
+        retired: its versions stay, its alias ends.
 
         Args:
             artifact_digests: component to the digest of its weights.

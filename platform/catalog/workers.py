@@ -26,8 +26,8 @@ class WorkerInfo:
 
     Attributes:
         id: drawn per process.
-        cards: card id to {"card_digest", "contract" (numeric contract, a mapping), "contract_digest", "weights"
-            (resident component to digest)}.
+        cards: card id to {"card_digest", "contract" (numeric contract, a mapping), "contract_digest",
+            "weights" (resident component to digest)}.
         state: ``starting``, ``idle``, ``busy``, ``draining`` or ``stopped``.
         started_at, heartbeat_at: seconds since the epoch; filled by the catalog.
         age: seconds since the last heartbeat, by the database's clock; filled by the catalog.
@@ -84,7 +84,8 @@ class Workers:
     def heartbeat(
         self, worker_id: str, cards: Mapping[str, Mapping[str, Any]] | None = None, state: str | None = None
     ) -> None:
-        """Say that the worker lives, and what changed about it. Raises UnknownReference if it never registered."""
+        """Say that the worker lives, and what changed about it. Raises UnknownReference if it never
+        registered."""
         values: dict[str, Any] = {"heartbeat_at": now()}
         if cards is not None:
             values["cards"] = _plain(cards)
@@ -120,7 +121,8 @@ class Workers:
         return [worker for worker in found if card is None or card in worker.cards]
 
     def contract(self, card: str, within_seconds: float = ALIVE_SECONDS) -> dict[str, Any] | None:
-        """The numeric contract under which the card is served: by a live worker, else by the last one that served it.
+        """The numeric contract under which the card is served: by a live worker, else by the last one that
+        served it.
 
         None when no worker ever did.
         """

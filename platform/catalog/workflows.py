@@ -1,5 +1,5 @@
-"""Workflow runs: one row per Prefect flow run of ours, so that the catalog can tell what asked for which run even when
-Prefect's own database is gone."""
+"""Workflow runs: one row per Prefect flow run of ours, so that the catalog can tell what asked for which run
+even when Prefect's own database is gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from mutoscope.platform.catalog.artifacts import prefix_range
 from mutoscope.platform.catalog.clock import now
@@ -49,6 +49,10 @@ _COLUMNS = (
     workflow_runs.c.created_at,
     workflow_runs.c.finished_at,
 )
+
+
+def _to_record(row: Row[*tuple[Any, ...]]) -> WorkflowRecord:
+    return WorkflowRecord(*row)
 
 
 class Workflows:
@@ -109,7 +113,7 @@ class Workflows:
             row = connection.execute(select(*_COLUMNS).where(workflow_runs.c.id == run_id)).one_or_none()
         if row is None:
             raise UnknownReference(f"no workflow run has the id {run_id!r}: `mutoscope ls` lists them")
-        return WorkflowRecord(*row)
+        return _to_record(row)
 
     def find(self, prefix: str) -> WorkflowRecord:
         """The workflow run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
@@ -120,7 +124,7 @@ class Workflows:
             raise UnknownReference(f"no workflow run id starts with {prefix!r}: `mutoscope ls` lists them")
         if len(rows) > 1:
             raise AmbiguousReference(f"{prefix!r} begins several workflow run ids: add digits")
-        return WorkflowRecord(*rows[0])
+        return _to_record(rows[0])
 
     def find_by_flow_run(self, prefect_flow_run_id: str) -> WorkflowRecord | None:
         """The newest workflow run opened by that Prefect flow run."""
@@ -132,7 +136,7 @@ class Workflows:
         )
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
-        return WorkflowRecord(*row) if row else None
+        return _to_record(row) if row else None
 
     def list(
         self,
@@ -151,4 +155,4 @@ class Workflows:
         query = select(*_COLUMNS).order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
         query = query.where(*(column == value for column, value in given.items() if value is not None))
         with self._database.read() as connection:
-            return [WorkflowRecord(*row) for row in connection.execute(query.limit(limit))]
+            return [_to_record(row) for row in connection.execute(query.limit(limit))]

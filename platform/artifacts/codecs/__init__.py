@@ -49,8 +49,8 @@ def encode(kind: str, value: Any, meta: Mapping[str, Any] | None = None) -> Enco
     """The bytes of `value` as an artifact of `kind`.
 
     Args:
-        meta: facts to keep with the artifact; the codec reads what it needs (video: ``fps``) and adds what it knows
-            (sizes, frame digest, encoder).
+        meta: facts to keep with the artifact; the codec reads what it needs (video: ``fps``) and adds what it
+            knows (sizes, frame digest, encoder).
 
     Raises:
         InvalidParameter: the value is not what the kind holds; names shape or type and the remedy.

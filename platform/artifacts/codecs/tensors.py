@@ -17,15 +17,16 @@ from mutoscope.platform.errors import InvalidParameter
 MEDIA_TYPE = "application/x-safetensors"
 
 _LONE = "array"
-# One entry at most: safetensors writes its metadata in the order of a randomised hash map, and two entries would
-# make equal values encode to different bytes.
+# One entry at most: safetensors writes its metadata in the order of a randomised hash map, and two entries
+# would make equal values encode to different bytes.
 _LONE_METADATA = {"mutoscope.value": _LONE}
 
 
 def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     """A mapping of arrays, or one array (stored under the name ``array`` and given back as an array).
 
-    Meta gains ``tensors``: name to "dtype[shape]", for up to eight tensors; beyond that only their number, ``count``.
+    Meta gains ``tensors``: name to "dtype[shape]", for up to eight tensors; beyond that only their number,
+    ``count``.
     """
     lone = isinstance(value, np.ndarray)
     arrays = {_LONE: value} if lone else value
