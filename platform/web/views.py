@@ -1,0 +1,129 @@
+"""What each page shows, gathered from the catalog into plain records that the templates only lay out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
+from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.web.tree import ArtifactLeaf, build_tree
+
+SHEET_ITEMS = 24
+_RECENT_RUNS = 2 * SHEET_ITEMS
+_GENERATIONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A picture on a contact sheet, with the words it was made from if it was made from words."""
+
+    ref: ArtifactRef
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactView:
+    """An artifact's page."""
+
+    ref: ArtifactRef
+    present: bool
+    run: RunRecord | None
+    facts: Mapping[str, Any]
+    tree: ArtifactLeaf
+    siblings: Mapping[str, ArtifactRef]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run's page."""
+
+    run: RunRecord
+    inputs: Mapping[str, ArtifactRef]
+    weights: Mapping[str, str]
+    outputs: Mapping[str, ArtifactRef]
+    workflow: WorkflowRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowView:
+    """A workflow run's page."""
+
+    record: WorkflowRecord
+    outputs: Mapping[str, ArtifactRef]
+    runs: tuple[RunRecord, ...]
+    children: tuple[WorkflowRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SheetView:
+    """The front page."""
+
+    tiles: tuple[Tile, ...]
+    workflows: tuple[WorkflowRecord, ...]
+
+
+def sheet(catalog: Catalog) -> SheetView:
+    """The newest pictures and videos, and the newest workflow runs."""
+    tiles: dict[str, Tile] = {}
+    for record in catalog.runs.list(state="succeeded", limit=_RECENT_RUNS):
+        for ref in catalog.runs.outputs(record.id).values():
+            if ref.kind in ("image", "video"):
+                tiles.setdefault(ref.digest, Tile(ref, prompt_of(record)))
+    return SheetView(tuple(tiles.values())[:SHEET_ITEMS], tuple(catalog.workflows.list(limit=SHEET_ITEMS)))
+
+
+def artifact(catalog: Catalog, digest: str) -> ArtifactView:
+    """Raises UnknownReference."""
+    graph = catalog.lineage.up(digest, _GENERATIONS)
+    node = graph.artifacts[digest]
+    run = next(iter(catalog.runs.generated_by(digest)), None)
+    siblings = catalog.runs.outputs(run.id) if run is not None and run.kind == "engine" else {}
+    return ArtifactView(
+        ref=node.ref,
+        present=node.present,
+        run=run,
+        facts=node.ref.meta,
+        tree=build_tree(graph),
+        siblings={name: ref for name, ref in siblings.items() if ref.digest != digest},
+    )
+
+
+def run(catalog: Catalog, run_id: str) -> RunView:
+    """Raises UnknownReference."""
+    record = catalog.runs.find(run_id)
+    owner = catalog.workflows.get(record.workflow_run_id) if record.workflow_run_id else None
+    return RunView(
+        run=record,
+        inputs=catalog.runs.inputs(record.id),
+        weights=catalog.runs.weights(record.id),
+        outputs=catalog.runs.outputs(record.id),
+        workflow=owner,
+    )
+
+
+def workflow(catalog: Catalog, run_id: str) -> WorkflowView:
+    """Raises UnknownReference."""
+    record = catalog.workflows.find(run_id)
+    found = {name: catalog.artifacts.get(digest) for name, digest in (record.outputs or {}).items()}
+    return WorkflowView(
+        record=record,
+        outputs={name: ref for name, ref in found.items() if ref is not None},
+        runs=tuple(reversed(catalog.runs.list(workflow_run_id=record.id, limit=500))),
+        children=tuple(reversed(catalog.workflows.list(parent_id=record.id, limit=500))),
+    )
+
+
+def weight_names(catalog: Catalog, weights: Mapping[str, str]) -> dict[str, str]:
+    """Component to what people call its pinned version; a digest where it was never named."""
+    names = {}
+    for component, digest in weights.items():
+        versions = catalog.weights.versions_of_digest(digest)
+        names[component] = str(versions[-1]) if versions else digest[:12]
+    return names
+
+
+def prompt_of(run: RunRecord | None) -> str:
+    """The words a run was given, if it was given words."""
+    return str(run.parameters.get("prompt") or "") if run is not None else ""
