@@ -48,7 +48,9 @@ Prompt = Annotated[
 NegativePrompt = Annotated[
     str | None,
     Field(
-        title="Negative prompt", max_length=MAX_PROMPT, description="What to steer away from. Empty: the recipe's."
+        title="Negative prompt",
+        max_length=MAX_PROMPT,
+        description="What to steer away from. Empty: the recipe's.",
     ),
 ]
 
@@ -86,7 +88,9 @@ Steps = Annotated[
 
 VideoSteps = Annotated[
     Steps,
-    Field(title="Video steps", description="Denoising steps of the video model. Empty: as many as `steps` says."),
+    Field(
+        title="Video steps", description="Denoising steps of the video model. Empty: as many as `steps` says."
+    ),
 ]
 
 Guidance = Annotated[
@@ -102,7 +106,9 @@ Guidance = Annotated[
 
 Frames = Annotated[
     int | None,
-    Field(title="Frames", strict=True, ge=1, le=10_000, description="Length of the video. Empty: the recipe's."),
+    Field(
+        title="Frames", strict=True, ge=1, le=10_000, description="Length of the video. Empty: the recipe's."
+    ),
 ]
 
 ImageReference = Annotated[
@@ -113,7 +119,7 @@ ImageReference = Annotated[
         title="Image",
         pattern=_IMAGE,
         json_schema_extra={"artifact": "image"},
-        description="An image in the catalog, by reference: image:3fa9c1d2e4f5 or any unique beginning of it.",
+        description="An image in the catalog: image:3fa9c1d2e4f5, or any unique beginning of it.",
     ),
 ]
 

@@ -16,13 +16,16 @@ os.environ["DO_NOT_TRACK"] = "1"
 
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
-    """A Prefect server for the session. It takes about ten seconds to start, so only tests of the seam ask for it."""
+    """A Prefect server for the session. It takes about ten seconds to start, so only tests of the seam ask
+    for it.
+    """
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    # The variable that switches heartbeats off does not exist; None does. A heartbeat thread outlives its test.
+    # The variable that switches heartbeats off does not exist; None does. A heartbeat thread outlives its
+    # test.
     with (
-        prefect_test_harness(server_startup_timeout=180),
+        prefect_test_harness(server_startup_timeout=600),
         temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
     ):
         yield

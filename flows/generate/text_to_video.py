@@ -29,7 +29,8 @@ async def text_to_video(
 ) -> dict[str, ArtifactRef]:
     """Make a picture from a prompt, then a video that begins with it.
 
-    `steps` counts for both models unless `video_steps` sets the video's own. Returns the video and its first picture.
+    `steps` counts for both models unless `video_steps` sets the video's own. Returns the video and its first
+    picture.
     """
     common = {"prompt": prompt, "negative_prompt": negative_prompt, "seed": seed, **height_and_width(size)}
     pictured = await engine_run("flux-t2i", num_inference_steps=steps, **common)

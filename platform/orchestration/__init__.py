@@ -17,6 +17,6 @@
     server         the Prefect server, or one line that says that nobody answers
     stack          the record of a running stack
 
-Only `workflow`, `engine_run`, `publish`, `deployments`, `launch` and `server` import Prefect. Only references pass through it;
-its rows are telemetry, the catalog is the truth.
+Only `workflow`, `engine_run`, `publish`, `deployments`, `launch` and `server` import Prefect. Only references
+pass through it; its rows are telemetry, the catalog is the truth.
 """

@@ -1,4 +1,4 @@
-"""Which workflow is executing here. A context variable, so concurrent workflows in one event loop stay apart."""
+"""Which workflow is executing here. Context variables keep concurrent workflows in one event loop apart."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class WorkflowContext:
         """Raise InvalidWorkflow unless that workflow may run inside this one."""
         if workflow_id in self.chain:
             chain = " -> ".join((*self.chain, workflow_id))
-            raise InvalidWorkflow(f"workflow {workflow_id!r} is already running here, {chain}: break the cycle")
+            raise InvalidWorkflow(
+                f"workflow {workflow_id!r} is already running here, {chain}: break the cycle"
+            )
         self.require(workflow_id)
 
 

@@ -1,7 +1,8 @@
 """Workflows on a work pool, so that the Prefect UI, schedules and other machines can start them.
 
-`python -m mutoscope.platform.orchestration.deployments` brings the server to the state that the registry describes;
-running it again changes nothing. Entrypoints are module paths: a file path would put folders on `sys.path`.
+`python -m mutoscope.platform.orchestration.deployments` brings the server to the state that the registry
+describes; running it again changes nothing. Entrypoints are module paths: a file path would put folders on
+`sys.path`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _SILENCE = timedelta(seconds=90)
 
 
 async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
-    """Create or update one deployment per workflow, remove those of workflows that are gone; return their names.
+    """Create or update one deployment per workflow and remove those of workflows that are gone.
+
+    Returns:
+        Names of the deployed workflows.
 
     Raises:
         InvalidWorkflow: a workflow requires something that does not exist; nothing was changed.
@@ -93,7 +97,7 @@ def _description(workflow: Workflow) -> str:
 
 
 async def _ensure_heartbeat_automation(client: PrefectClient) -> None:
-    """A flow process that is killed leaves its run "Running"; this marks the run Crashed once its heartbeats stop."""
+    """Marks a run Crashed once its heartbeats stop: a flow process that is killed leaves it "Running"."""
     wanted = AutomationCore(
         name=HEARTBEAT_AUTOMATION,
         description="Marks a flow run Crashed when its process has sent no heartbeat for 90 s.",
@@ -115,14 +119,18 @@ async def _ensure_heartbeat_automation(client: PrefectClient) -> None:
         ),
         actions=[
             ChangeFlowRunState(
-                state=StateType.CRASHED, message="Its process has sent no heartbeat for 90 s; it has probably died."
+                state=StateType.CRASHED,
+                message="Its process has sent no heartbeat for 90 s; it has probably died.",
             )
         ],
     )
     existing = await client.read_automations_by_name(HEARTBEAT_AUTOMATION)
     if not existing:
         await client.create_automation(wanted)
-    elif AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields))) != wanted:
+    elif (
+        AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields)))
+        != wanted
+    ):
         await client.update_automation(existing[0].id, wanted)
 
 

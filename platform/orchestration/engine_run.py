@@ -3,8 +3,9 @@
     image = await engine_run("flux-t2i", prompt="a red circle", seed=7)
     video = await engine_run("wan-i2v", image=image["image"], prompt="a red circle", seed=7)
 
-Inside a flow it is a task run, named after the card, that shows `Cached` when the memo served it, with a progress
-artifact while it works and pictures when it is done. Outside any flow it is a plain await and needs no server.
+Inside a flow it is a task run, named after the card, that shows `Cached` when the memo served it, with a
+progress artifact while it works and pictures when it is done. Outside any flow it is a plain await and needs
+no server.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ async def engine_run(
 ) -> dict[str, ArtifactRef]:
     """Run a card at its live weights and return its outputs by slot.
 
-    Equal calls share one computation, now and later: the memo key covers the card's code, the weights, the inputs, the
-    parameters, the seed and the numeric contract.
+    Equal calls share one computation, now and later: the memo key covers the card's code, the weights, the
+    inputs, the parameters, the seed and the numeric contract.
 
     Args:
         card_id: which card.
         seed: 0 <= seed < 2**63; drawn and recorded when None.
-        given: the card's input slots (references or their text) and parameters, by name; None means "not given".
+        given: the card's input slots (references or their text) and parameters; None means "not given".
 
     Raises:
         InvalidWorkflow: the executing workflow does not declare that it requires the card.
@@ -96,7 +97,7 @@ _task = Task(
 
 @contextmanager
 def _telemetry(card_id: str, context: WorkflowContext | None, client: PrefectClient) -> Iterator[None]:
-    """While the block runs, show the run's progress in the UI (and to the observer around it, if there is one).
+    """While the block runs, show the run's progress in the UI, and to the observer around it.
 
     Without a workflow there is nobody to wait for background publications, so there are none.
     """

@@ -29,9 +29,10 @@ class WorkflowOutcome:
 
 
 def find_workflow(name: str, given: Mapping[str, Any]) -> Workflow:
-    """The workflow of that name or id, if it takes the given parameters. Raises UnknownWorkflow or InvalidParameter.
+    """The workflow of that name or id, if it takes parameters of these names.
 
     Only names are checked here: a wrong *value* is for the workflow to refuse, so that its flow run shows it.
+    Raises UnknownWorkflow or InvalidParameter.
     """
     registry = discover()
     found = registry.get(name)
@@ -78,7 +79,9 @@ async def run_workflow(
         observer.reset(tokens[0])
         opened.reset(tokens[1])
     if not run_ids:
-        raise RunError(f"workflow {found.name} ended without being recorded: look at its flow run in the Prefect UI")
+        raise RunError(
+            f"workflow {found.name} ended without being recorded: look at its flow run in the Prefect UI"
+        )
     return WorkflowOutcome(run_ids[0], as_outputs(result))
 
 
@@ -86,7 +89,8 @@ async def submit_workflow(name: str, given: Mapping[str, Any]) -> str:
     """Queue a workflow on the work pool and return the id of its flow run.
 
     Raises:
-        UnknownWorkflow, InvalidParameter, ServerUnavailable: as `run_workflow`; also when it is not deployed there.
+        UnknownWorkflow, InvalidParameter, ServerUnavailable: as `run_workflow`; also when it is not deployed
+            there.
     """
     found = await asyncio.to_thread(find_workflow, name, given)
     async with prefect_client() as client:
@@ -96,7 +100,8 @@ async def submit_workflow(name: str, given: Mapping[str, Any]) -> str:
             raise ServerUnavailable(
                 f"workflow {found.name} is not deployed at this Prefect server: `mutoscope up` deploys it"
             ) from None
-        # The server would refuse a wrong value without a trace. The workflow refuses it in a line of its own, on record.
+        # The server would refuse a wrong value without a trace. The workflow refuses it in a line of its own,
+        # on record.
         request = DeploymentFlowRunCreate(parameters=dict(given), enforce_parameter_schema=False)
         response = await client.request(
             "POST",

@@ -1,4 +1,4 @@
-"""Media files from outside, as recorded imports: the file's picture becomes an artifact with a run that says whence."""
+"""Media files from outside, as recorded imports: an artifact, and a run that says where it came from."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mutoscope.platform.refs import ArtifactRef
 def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
     """Take a picture into the store and record an import run.
 
-    The picture is kept as 8-bit RGB; an alpha channel is laid over white. The same picture gives the same artifact,
-    and a file that was taken in before leaves no second run.
+    The picture is kept as 8-bit RGB; an alpha channel is laid over white. The same picture gives the same
+    artifact, and a file that was taken in before leaves no second run.
 
     Raises:
         InvalidParameter: no such file, or not a picture.

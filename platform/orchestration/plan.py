@@ -1,7 +1,7 @@
-"""What a run is, before anybody runs it: pinned weights, resolved parameters, and the memo key over all of it.
+"""What a run is before anybody runs it: pinned weights, resolved parameters, and the key over all of it.
 
-Everything that decides the output is in the key parts, and the key parts are stored with the run: a memo miss explains
-itself field by field, and a replay needs nothing else.
+Everything that decides the output is in the key parts, and the key parts are stored with the run: a memo miss
+explains itself field by field, and a replay needs nothing else.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def plan_run(
     """The run of `card_id` at its live weights.
 
     Args:
-        given: the card's input slots (an `ArtifactRef`, or its text such as "image:3fa9") and parameters, by name.
-            None means "not given".
+        given: the card's input slots (an `ArtifactRef`, or its text such as "image:3fa9") and parameters, by
+            name. None means "not given".
         seed: 0 <= seed < 2**63, or None to draw one.
 
     Raises:
         UnknownCard, InvalidParameter: as the card judges the request.
-        UnknownReference, AmbiguousReference: an input that the catalog cannot resolve, or a card without weights.
+        UnknownReference, AmbiguousReference: an input that the catalog cannot resolve, or a card without
+            weights.
     """
     card = get_card(card_id)
     values = {name: value for name, value in given.items() if value is not None}
@@ -105,13 +106,17 @@ def _inputs(runtime: Runtime, card: Card, values: dict[str, Any]) -> dict[str, A
         value = values.pop(slot.name, None)
         if value is None:
             if slot.required:
-                raise InvalidParameter(slot.name, None, f"{card.id} needs an artifact of kind {slot.kind} here")
+                raise InvalidParameter(
+                    slot.name, None, f"{card.id} needs an artifact of kind {slot.kind} here"
+                )
             continue
         if not isinstance(value, ArtifactRef | str):
             raise InvalidParameter(slot.name, value, f"use a reference such as {slot.kind}:3fa9c1")
         ref = runtime.catalog.artifacts.resolve(value) if isinstance(value, str) else value
         if ref.kind != slot.kind:
-            raise InvalidParameter(slot.name, str(ref), f"{card.id} needs an artifact of kind {slot.kind} here")
+            raise InvalidParameter(
+                slot.name, str(ref), f"{card.id} needs an artifact of kind {slot.kind} here"
+            )
         inputs[slot.name] = ref
     return inputs
 

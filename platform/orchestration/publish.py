@@ -1,8 +1,8 @@
 """Telemetry for the Prefect UI: progress, pictures and a summary of each engine run.
 
-A Prefect artifact costs 10 to 30 ms at the API, which is more than a whole memo hit. So everything here happens in
-background tasks, off the critical path; the workflow waits for them once, at its end. Losing telemetry never fails a
-run: it is logged.
+A Prefect artifact costs 10 to 30 ms at the API, which is more than a whole memo hit. So everything here
+happens in background tasks, off the critical path; the workflow waits for them once, at its end. Losing
+telemetry never fails a run: it is logged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from prefect.artifacts import Artifact, ImageArtifact, MarkdownArtifact, ProgressArtifact, aupdate_progress_artifact
+from prefect.artifacts import (
+    Artifact,
+    ImageArtifact,
+    MarkdownArtifact,
+    ProgressArtifact,
+    aupdate_progress_artifact,
+)
 from prefect.logging import get_logger
 
 from mutoscope.platform.orchestration.runtime import Runtime
@@ -32,7 +38,7 @@ _DRAIN_SECONDS = 10.0
 
 
 class Publications:
-    """Background tasks of one workflow execution. `drain` before the event loop or the API client goes away."""
+    """Background tasks of one workflow execution. `drain` before the loop or the API client goes away."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,7 +68,7 @@ class Publications:
 
 
 class ProgressFeed:
-    """One run's progress artifact. `observe` is cheap and synchronous; the API hears at most twice a second."""
+    """One run's progress artifact. `observe` costs nothing; the API hears at most twice a second."""
 
     def __init__(self, card: str, client: PrefectClient) -> None:
         self._key = f"{card}-progress"
@@ -141,7 +147,11 @@ def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
 
 def _summary(runtime: Runtime, outcome: Outcome) -> str:
     run = outcome.run
-    how = {"new": "computed", "attached": "shared with an equal run", "hit": "from memo, nothing was computed"}
+    how = {
+        "new": "computed",
+        "attached": "shared with an equal run",
+        "hit": "from memo, nothing was computed",
+    }
     lines = [
         f"### {run.card}: {how[outcome.disposition]}",
         "",

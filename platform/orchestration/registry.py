@@ -3,7 +3,8 @@
 Workflow ids are dotted ("image_video.t2i_i2v") and share one namespace with card ids and with workflow names
 ("text_to_video"), so that whatever a person types means one thing. Importing a module that declares workflows
 registers them. `discover` imports the modules that installed distributions name in the entry point group
-``mutoscope.workflows``, and those of ``MUTOSCOPE_WORKFLOWS``, a comma-separated list for workflows that are not packaged.
+``mutoscope.workflows``, and those of ``MUTOSCOPE_WORKFLOWS``, a comma-separated list for workflows that are
+not packaged.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Workflow:
 class Registry:
     """Workflows by id. `card_ids` tells the other half of the namespace."""
 
-    card_ids: Callable[[], Iterable[str]] = field(default=lambda: cards())
+    card_ids: Callable[[], Iterable[str]] = cards
     _by_id: dict[str, Workflow] = field(default_factory=dict)
 
     def register(self, workflow: Workflow) -> None:
@@ -106,7 +107,7 @@ class Registry:
         return MappingProxyType(self._by_id)
 
     def check_requirements(self, workflow: Workflow) -> None:
-        """Raise InvalidWorkflow when something it requires, directly or not, is neither a card nor a workflow.
+        """Raise InvalidWorkflow when it requires, directly or not, what is neither card nor workflow.
 
         Not done at registration: a requirement may be declared by a module that is imported later.
         """
@@ -121,7 +122,8 @@ class Registry:
                 elif required not in known:
                     choices = ", ".join(sorted((*known, *self._by_id)))
                     raise InvalidWorkflow(
-                        f"workflow {current.id!r} requires {required!r}, which is no card or workflow: use {choices}"
+                        f"workflow {current.id!r} requires {required!r}, which is no card or workflow: "
+                        f"use {choices}"
                     )
 
     def _check_spelling(self, workflow: Workflow) -> None:
@@ -146,7 +148,8 @@ class Registry:
             shared = sorted({workflow.id, workflow.name} & {other.id, other.name})
             if shared:
                 raise InvalidWorkflow(
-                    f"workflow {workflow.entrypoint} claims {shared[0]!r}, which {other.entrypoint} has: choose another"
+                    f"workflow {workflow.entrypoint} claims {shared[0]!r}, which {other.entrypoint} has: "
+                    "choose another"
                 )
 
     def _check_cycle(self, workflow: Workflow) -> None:
@@ -155,7 +158,9 @@ class Registry:
         def visit(current: Workflow) -> None:
             if current.id in path:
                 cycle = " -> ".join((*path[path.index(current.id) :], current.id))
-                raise InvalidWorkflow(f"workflows require each other in a cycle, {cycle}: remove one requirement")
+                raise InvalidWorkflow(
+                    f"workflows require each other in a cycle, {cycle}: remove one requirement"
+                )
             path.append(current.id)
             for required in current.requires:
                 if required in self._by_id:

@@ -1,8 +1,8 @@
 """Making a run's outputs again from its record, and comparing digests.
 
-The record's key parts are the whole recipe: weights, inputs, parameters, seed, numeric contract. A replay is an
-ordinary run of the same key that may not be answered from the memo; if its bytes differ, the catalog has recorded a
-determinism incident.
+The record's key parts are the whole recipe: weights, inputs, parameters, seed, numeric contract. A replay is
+an ordinary run of the same key that may not be answered from the memo; if its bytes differ, the catalog has
+recorded a determinism incident.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ class Replay:
         return tuple(s for s in slots if _digest(self.expected, s) != _digest(self.outputs, s))
 
 
-async def replay_run(
-    run_id: str, *, watch: Observer | None = None, runtime: Runtime | None = None
-) -> Replay:
+async def replay_run(run_id: str, *, watch: Observer | None = None, runtime: Runtime | None = None) -> Replay:
     """Run a recorded engine run again, at its recorded weights, and wait.
 
     Raises:
@@ -61,13 +59,16 @@ async def replay_run(
     runtime = runtime or get_runtime()
     original = await asyncio.to_thread(runtime.catalog.runs.get, run_id)
     if original.kind != "engine" or original.state != "succeeded" or original.key_parts is None:
-        raise InvalidInput(f"run {run_id} is a {original.state} {original.kind} run: replay a succeeded engine run")
+        raise InvalidInput(
+            f"run {run_id} is a {original.state} {original.kind} run: replay a succeeded engine run"
+        )
     inputs = await asyncio.to_thread(runtime.catalog.runs.inputs, run_id)
     expected = await asyncio.to_thread(runtime.catalog.runs.outputs, run_id)
     spec = spec_of(runtime, original.key_parts, inputs, Origin())
     token = observer.set(watch)
     try:
-        # No success counts as present, so the memo cannot answer; an equal run under way may still be attached to.
+        # No success counts as present, so the memo cannot answer; an equal run under way may still be
+        # attached to.
         outcome = await submit_spec(runtime, spec, present=lambda digest: False)
     finally:
         observer.reset(token)

@@ -15,7 +15,9 @@ from mutoscope.platform.settings import Settings, get_settings
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What orchestration needs of the outside. Catalog and store are thread-safe; share one runtime per process."""
+    """What orchestration needs of the outside. Catalog and store are thread-safe; share one runtime per
+    process.
+    """
 
     settings: Settings
     catalog: Catalog

@@ -30,7 +30,8 @@ async def prefect_client() -> AsyncIterator[PrefectClient]:
         except (httpx.HTTPError, RuntimeError, OSError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ServerUnavailable(
-                f"no Prefect server answers at {url} ({reason}): start it with `mutoscope up`, or set PREFECT_API_URL"
+                f"no Prefect server answers at {url} ({reason}): "
+                "start it with `mutoscope up`, or set PREFECT_API_URL"
             ) from None
         yield client
 

@@ -1,7 +1,7 @@
 """A workflow's parameters: one pydantic model made from its signature.
 
-The same model validates a call, explains a bad value in one line, reads `key=value` texts from a command line, and
-describes the form that the Prefect UI shows.
+The same model validates a call, explains a bad value in one line, reads `key=value` texts from a command
+line, and describes the form that the Prefect UI shows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow
 
 
 def parameter_model(fn: Callable[..., Any]) -> type[BaseModel]:
-    """The model of `fn`'s parameters. Raises InvalidWorkflow for *args, **kwargs or an unannotated parameter."""
+    """The model of `fn`'s parameters. Raises InvalidWorkflow unless all are named and annotated."""
     hints = get_type_hints(fn, include_extras=True)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(fn).parameters.items():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) or name not in hints:
+        if (
+            parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            or name not in hints
+        ):
             raise InvalidWorkflow(
                 f"{fn.__qualname__} takes {parameter}: a workflow takes named parameters with annotations"
             )
@@ -57,14 +60,19 @@ def validate(owner: str, model: type[BaseModel], given: Mapping[str, Any]) -> di
 def references(model: type[BaseModel]) -> dict[str, str]:
     """Names of the parameters that take an artifact, with its kind."""
     extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
-    return {name: str(extra["artifact"]) for name, extra in extras.items() if isinstance(extra, dict) and "artifact" in extra}
+    return {
+        name: str(extra["artifact"])
+        for name, extra in extras.items()
+        if isinstance(extra, dict) and "artifact" in extra
+    }
 
 
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 
 
 def coerce(model: type[BaseModel], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Command-line texts as the values they spell: `{"seed": "7"}` becomes `{"seed": 7}` where seed is an integer.
+    """Command-line texts as the values they spell: `{"seed": "7"}` becomes `{"seed": 7}` where seed is an
+    integer.
 
     Never raises: a text that its field cannot read stays text, for the workflow itself to refuse.
     """
@@ -85,8 +93,8 @@ def coerce(model: type[BaseModel], texts: Mapping[str, str]) -> dict[str, Any]:
 def permissive(fn: Callable[..., Any]) -> inspect.Signature:
     """`fn`'s signature with None as the default of required parameters.
 
-    Prefect binds a call before it creates a run. With this signature a call that lacks a parameter still gets its run,
-    which then fails with the same line as any other bad input.
+    Prefect binds a call before it creates a run. With this signature a call that lacks a parameter still gets
+    its run, which then fails with the same line as any other bad input.
     """
     signature = inspect.signature(fn, eval_str=True)
     return signature.replace(

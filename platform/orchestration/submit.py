@@ -1,7 +1,8 @@
 """One engine run, without Prefect: plan it, enqueue it or attach to an equal one, wait for it.
 
-`engine_run` wraps this as a Prefect task; the command line's replay and plain scripts use it directly. The catalog is
-synchronous, so every call goes through a thread: a writer that waits for SQLite's lock must not stop the event loop.
+`engine_run` wraps this as a Prefect task; the command line's replay and plain scripts use it directly. The
+catalog is synchronous, so every call goes through a thread: a writer that waits for SQLite's lock must not
+stop the event loop.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from mutoscope.platform.catalog import RunRecord, RunSpec
 from mutoscope.platform.catalog.records import Disposition
 from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import NoWorker, RunCancelled, RunFailed
-from mutoscope.platform.orchestration.context import Observer, current_workflow, observer
+from mutoscope.platform.orchestration.context import current_workflow, observer
 from mutoscope.platform.orchestration.plan import Origin, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.refs import ArtifactRef
 
 _PATIENCE = 0.02
-"""A waiter looks again after this share of the time it has waited: at most 2 % of a run is lost to polling."""
+"""A waiter looks again after this share of its wait so far: at most 2 % of a run is lost to polling."""
 _SLOWEST_POLL = 0.5
 
 
@@ -107,7 +108,7 @@ async def _wait_or_withdraw(runtime: Runtime, run: RunRecord) -> RunRecord:
 
 
 def _require_worker(runtime: Runtime, run: RunRecord) -> None:
-    """Raise NoWorker when nobody alive could take the run. Asked once: a worker that dies later is replaced."""
+    """Raise NoWorker when nobody alive could take the run. Asked once: a worker that dies is replaced."""
     if run.state != "queued" or run.card is None:
         return
     alive = runtime.catalog.workers.alive(run.card, runtime.settings.lease_seconds)
@@ -115,10 +116,8 @@ def _require_worker(runtime: Runtime, run: RunRecord) -> None:
     code = [facts for facts in serving if facts.get("card_digest") in (None, run.card_digest)]
     if any(facts.get("contract_digest") == run.contract for facts in code):
         return
-    if not serving:
-        reason = "serves it"
-    else:
-        reason = "has its numeric contract" if code else "has the same code of it"
+    lacking = "has its numeric contract" if code else "has the same code of it"
+    reason = lacking if serving else "serves it"
     raise NoWorker(
         f"card {run.card}: no live worker {reason}; start one with `mutoscope up`. "
         f"Run {run.id} stays queued and is taken as soon as one is there"
@@ -139,8 +138,12 @@ async def _wait(runtime: Runtime, run: RunRecord) -> RunRecord:
         waited = time.monotonic() - started
         await asyncio.sleep(min(max(runtime.settings.poll_seconds, _PATIENCE * waited), _SLOWEST_POLL))
     if run.state == "cancelled":
-        raise RunCancelled(f"run {run.id} of {run.card} was cancelled: start the workflow again to run it anew")
+        raise RunCancelled(
+            f"run {run.id} of {run.card} was cancelled: start the workflow again to run it anew"
+        )
     if run.state == "failed":
         error = run.error or {}
-        raise RunFailed(f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}")
+        raise RunFailed(
+            f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
+        )
     return run

@@ -3,9 +3,9 @@
     @workflow("image_video.t2i_i2v", requires=["flux-t2i", "wan-i2v"])
     async def text_to_video(prompt: Prompt, seed: Seed = None) -> dict[str, ArtifactRef]: ...
 
-An execution validates its parameters, draws a seed if it has a `seed` parameter and none was given, opens a row in the
-catalog under the workflow that called it, and closes that row with outputs or error. Prefect's own state is telemetry:
-its failure message is the same one line that the row and the caller get.
+An execution validates its parameters, draws a seed if it has a `seed` parameter and none was given, opens a
+row in the catalog under the workflow that called it, and closes that row with outputs or error. Prefect's own
+state is telemetry: its failure message is the same one line that the row and the caller get.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def workflow(
             try:
                 return await _execute(declared, registry, fn, bound.bind(*args, **kwargs).arguments)
             except MutoscopeError as error:
-                # A returned state keeps the message to the one line; Prefect still raises `error` at the caller.
+                # A returned state keeps the message to the one line; Prefect still raises `error` at the
+                # caller.
                 get_run_logger().error("%s", error)
                 return Failed(message=str(error), data=error)
 
@@ -105,7 +106,10 @@ def workflow(
 
 
 async def _execute(
-    declared: Workflow, registry: Registry, fn: Callable[..., Coroutine[Any, Any, R]], given: Mapping[str, Any]
+    declared: Workflow,
+    registry: Registry,
+    fn: Callable[..., Coroutine[Any, Any, R]],
+    given: Mapping[str, Any],
 ) -> R:
     parent = current_workflow.get()
     registry.check_requirements(declared)
@@ -151,7 +155,9 @@ async def _close_failed(runtime: Runtime, context: WorkflowContext, error: BaseE
     await context.publications.drain()
 
 
-def _open_row(runtime: Runtime, workflow_id: str, parent: WorkflowContext | None, values: Mapping[str, Any]) -> str:
+def _open_row(
+    runtime: Runtime, workflow_id: str, parent: WorkflowContext | None, values: Mapping[str, Any]
+) -> str:
     flow_run = FlowRunContext.get()
     return runtime.catalog.workflows.start(
         workflow_id,
@@ -204,5 +210,7 @@ def _form(fn: Callable[..., Any], model: Any) -> ParameterSchema:
     schema = parameter_schema(fn)
     described = model.model_json_schema()["properties"]
     for name, entry in schema.properties.items():
-        entry.update({key: described[name][key] for key in ("title", "description") if key in described[name]})
+        entry.update(
+            {key: described[name][key] for key in ("title", "description") if key in described[name]}
+        )
     return schema

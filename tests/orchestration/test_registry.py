@@ -24,7 +24,7 @@ def declare(registry: Registry, id: str, *requires: str, name: str, place: str |
 def test_found_by_id_and_by_name(registry: Registry) -> None:
     declare(registry, "image.make", "flux-t2i", name="make")
     assert registry.get("image.make") is registry.get("make")
-    with pytest.raises(UnknownWorkflow, match="^workflow 'mkae' is unknown: use one of make$"):
+    with pytest.raises(UnknownWorkflow, match=r"^workflow 'mkae' is unknown: use one of make$"):
         registry.get("mkae")
 
 
@@ -35,17 +35,19 @@ def test_ids_are_dotted_snake_case(registry: Registry, bad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "name", "claimed"),
+    ("new_id", "name", "claimed"),
     [
         ("image.make", "other", "image.make"),
         ("image.other", "make", "make"),
         ("image.other", "upscaler", "upscaler"),
     ],
 )
-def test_ids_and_names_share_one_namespace_with_cards(registry: Registry, id: str, name: str, claimed: str) -> None:  # noqa: A002
+def test_ids_and_names_share_one_namespace_with_cards(
+    registry: Registry, new_id: str, name: str, claimed: str
+) -> None:
     declare(registry, "image.make", name="make")
     with pytest.raises(InvalidWorkflow, match=f"claims '{claimed}'"):
-        declare(registry, id, name=name, place="elsewhere")
+        declare(registry, new_id, name=name, place="elsewhere")
     assert list(registry.all()) == ["image.make"]
 
 
@@ -59,7 +61,9 @@ def test_a_module_imported_again_replaces_its_own(registry: Registry) -> None:
 
 def test_missing_requirements_are_found_however_deep(registry: Registry) -> None:
     declare(registry, "a.outer", "a.inner", "flux-t2i", name="outer")
-    with pytest.raises(InvalidWorkflow, match=r"'a\.outer' requires 'a\.inner', which is no card or workflow"):
+    with pytest.raises(
+        InvalidWorkflow, match=r"'a\.outer' requires 'a\.inner', which is no card or workflow"
+    ):
         registry.check_requirements(registry.get("outer"))
     declare(registry, "a.inner", "no-such-card", name="inner")
     with pytest.raises(InvalidWorkflow, match=r"'a\.inner' requires 'no-such-card'"):
@@ -69,7 +73,9 @@ def test_missing_requirements_are_found_however_deep(registry: Registry) -> None
 def test_the_declaration_that_closes_a_cycle_is_refused(registry: Registry) -> None:
     declare(registry, "a.one", "a.two", name="one")
     declare(registry, "a.two", "a.three", name="two")
-    with pytest.raises(InvalidWorkflow, match=r"a\.three -> a\.one -> a\.two -> a\.three: remove one requirement"):
+    with pytest.raises(
+        InvalidWorkflow, match=r"a\.three -> a\.one -> a\.two -> a\.three: remove one requirement"
+    ):
         declare(registry, "a.three", "a.one", name="three")
     assert "a.three" not in registry.all()
     with pytest.raises(InvalidWorkflow, match=r"a\.self -> a\.self"):

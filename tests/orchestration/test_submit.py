@@ -27,16 +27,15 @@ from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import submit_run, submit_spec
 from mutoscope.platform.refs import ArtifactRef
 from tests.orchestration.conftest import RECIPE
+from tests.support.deadline import until
 from tests.support.fake_worker import CONTRACT, FakeWorker, paint, publish_weights
 from tests.support.tinycard.card import CARD
 
-TIMEOUT = 30.0
+PATIENCE = 120.0
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():
-            await asyncio.sleep(0.005)
+    await asyncio.to_thread(until, condition, "what the test arranged")
 
 
 def an_image(runtime: Runtime, data: bytes = b"picture") -> ArtifactRef:
@@ -53,7 +52,7 @@ class Held:
 
     def __call__(self, runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
         self.begun.set()
-        if not self.release.wait(TIMEOUT):
+        if not self.release.wait(PATIENCE):
             raise TimeoutError("never released")
         return paint(runtime, run)
 
@@ -104,7 +103,9 @@ def test_without_any_worker_the_key_uses_this_machines_contract(runtime: Runtime
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "7", True])
 def test_seed_must_be_a_63_bit_integer(runtime: Runtime, seed: object) -> None:
-    with pytest.raises(InvalidParameter, match=r"^seed=.* is not valid: use an integer from 0 to 2\*\*63 - 1$"):
+    with pytest.raises(
+        InvalidParameter, match=r"^seed=.* is not valid: use an integer from 0 to 2\*\*63 - 1$"
+    ):
         plan_run(runtime, "tiny-test", {}, seed=seed)  # type: ignore[arg-type]
 
 
@@ -116,13 +117,19 @@ def test_drawn_seeds_differ_and_are_recorded(runtime: Runtime) -> None:
 def test_inputs_are_checked_against_the_card(runtime: Runtime) -> None:
     text = runtime.store.put(b"words", kind="text", media_type="text/plain")
     runtime.catalog.artifacts.record(text)
-    with pytest.raises(InvalidParameter, match=f"^image='{text}' is not valid: tiny-test needs an artifact of kind"):
+    with pytest.raises(
+        InvalidParameter, match=f"^image='{text}' is not valid: tiny-test needs an artifact of kind"
+    ):
         plan_run(runtime, "tiny-test", {"image": str(text)}, seed=1)
-    with pytest.raises(InvalidParameter, match="^image=7 is not valid: use a reference such as image:3fa9c1$"):
+    with pytest.raises(
+        InvalidParameter, match=r"^image=7 is not valid: use a reference such as image:3fa9c1$"
+    ):
         plan_run(runtime, "tiny-test", {"image": 7}, seed=1)
     with pytest.raises(UnknownReference, match="no artifact is named 'image:ffff'"):
         plan_run(runtime, "tiny-test", {"image": "image:ffff"}, seed=1)
-    with pytest.raises(InvalidParameter, match="^image=None is not valid: wan-i2v needs an artifact of kind image here$"):
+    with pytest.raises(
+        InvalidParameter, match=r"^image=None is not valid: wan-i2v needs an artifact of kind image here$"
+    ):
         plan_run(runtime, "wan-i2v", {"prompt": "a"}, seed=1)
 
 
@@ -137,12 +144,14 @@ def test_unknown_card_and_card_without_weights(runtime: Runtime) -> None:
         plan_run(runtime, "flux", {}, seed=1)
     with pytest.raises(
         UnknownReference,
-        match="^card flux-t2i has no weights: use `mutoscope weights import flux-t2i FOLDER`$",
+        match=r"^card flux-t2i has no weights: use `mutoscope weights import flux-t2i FOLDER`$",
     ):
         plan_run(runtime, "flux-t2i", {"prompt": "a"}, seed=1)
 
 
-async def test_a_run_goes_through_the_queue_and_a_second_is_a_hit(runtime: Runtime, worker: FakeWorker) -> None:
+async def test_a_run_goes_through_the_queue_and_a_second_is_a_hit(
+    runtime: Runtime, worker: FakeWorker
+) -> None:
     first = await submit_run("tiny-test", seed=1)
     again = await submit_run("tiny-test", seed=1)
     other = await submit_run("tiny-test", seed=2)
@@ -177,7 +186,9 @@ async def test_equal_requests_at_once_share_one_run(runtime: Runtime) -> None:
 
 
 async def test_no_worker_is_said_at_once_and_the_run_stays_queued(runtime: Runtime) -> None:
-    with pytest.raises(NoWorker, match=r"^card tiny-test: no live worker serves it; start one with `mutoscope up`\. Run"):
+    with pytest.raises(
+        NoWorker, match=r"^card tiny-test: no live worker serves it; start one with `mutoscope up`\. Run"
+    ):
         await submit_run("tiny-test", seed=1)
     (run,) = runtime.catalog.runs.list(kind="engine")
     assert run.state == "queued"
@@ -207,9 +218,12 @@ async def test_failure_is_one_line_with_the_recorded_message(runtime: Runtime) -
     def fail(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
         raise RuntimeError("the matrix\nis singular")
 
-    with FakeWorker(runtime, ("tiny-test",), perform=fail).serving():
-        with pytest.raises(RunFailed, match=r"^run .{36} of tiny-test failed: the matrix is singular$"):
-            await submit_run("tiny-test", seed=1)
+    line = r"^run .{36} of tiny-test failed: the matrix is singular$"
+    with (
+        FakeWorker(runtime, ("tiny-test",), perform=fail).serving(),
+        pytest.raises(RunFailed, match=line),
+    ):
+        await submit_run("tiny-test", seed=1)
 
 
 async def test_cancelling_the_only_caller_cancels_the_run(runtime: Runtime) -> None:

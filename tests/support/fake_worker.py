@@ -1,7 +1,7 @@
-"""A worker without an engine: it claims runs through the catalog like the real one, and makes small images of them.
+"""A worker without an engine: it claims runs through the catalog like the real one, and paints noise.
 
-What a run becomes is a function the test gives, so a test can hold, fail or lose a run at will. Outputs are pure
-functions of the memo key, as a real card's are.
+What a run becomes is a function the test gives, so a test can hold, fail or lose a run at will. Outputs are
+pure functions of the memo key, as a real card's are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _IDLE_SECONDS = 0.002
 
 
 def publish_weights(runtime: Runtime, card: Card, recipe: Recipe, *, salt: str = "") -> dict[str, str]:
-    """Live weight versions for a card without any tensors: an empty manifest per component, and the recipe."""
+    """Live weight versions for a card without any tensors: an empty manifest per component, and the recipe.
+    """
     digests = {}
     for component in card.components:
         manifest = ComponentManifest(component.name + salt, ())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -17,11 +21,20 @@ from mutoscope.platform.settings import Settings
 WEB_URL = "http://127.0.0.1:4280"
 
 
+@lru_cache(maxsize=1)
+def _empty_catalog() -> Path:
+    """A migrated database without rows. Copying it costs nothing; migrating takes a second."""
+    folder = Path(tempfile.mkdtemp(prefix="mutoscope-catalog-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Catalog.migrate(f"sqlite:///{folder / 'catalog.db'}")
+    return folder / "catalog.db"
+
+
 @contextmanager
 def platform_in(home: Path) -> Iterator[Runtime]:
     """An empty platform, which is the process's runtime while the block lasts."""
     settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005)
-    Catalog.migrate(settings.database_url)
+    shutil.copy(_empty_catalog(), home / "catalog.db")
     catalog = Catalog.open(settings.database_url)
     try:
         with use_runtime(Runtime(settings, catalog, ArtifactStore.open(settings.store_url))) as runtime:
