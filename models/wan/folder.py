@@ -30,6 +30,7 @@ def inspect(folder: Path) -> FolderSummary:
             f"{folder} holds a text-to-video Wan: {CARD.id} needs a WanImageToVideoPipeline folder"
         )
     _check_schedule(contents)
+    _check_scale(contents)
     _check_latents(contents, expand)
     _check_text(contents)
     _check_vision(contents)
@@ -63,12 +64,8 @@ def _check_latents(contents: Contents, expand: bool) -> None:
     """Channels in and out: noise, mask and image latent side by side; noise alone if the image is held."""
     vae = contents.configs["vae"]
     channels = vae.get("z_dim", 16)
-    if (frames := vae.get("scale_factor_temporal", 4)) != LATENT_FRAMES:
-        raise InvalidFolder(
-            f"{contents.folder / 'vae'} has scale_factor_temporal {frames}: the VAE works in fours"
-        )
     for name in ("latents_mean", "latents_std"):
-        count = len(vae.get(name, ())) or 16
+        count = len(vae.get(name) or ()) or 16
         require_equal(contents, ("vae", "z_dim", channels), ("vae", f"length of {name}", count))
     layout, wanted = (
         ("z_dim", channels) if expand else (f"2 x z_dim + {LATENT_FRAMES}", 2 * channels + LATENT_FRAMES)
@@ -77,6 +74,29 @@ def _check_latents(contents: Contents, expand: bool) -> None:
         require_equal(contents, (name, "in_channels", config.get("in_channels", 16)), ("vae", layout, wanted))
         require_equal(
             contents, (name, "out_channels", config.get("out_channels", 16)), ("vae", "z_dim", channels)
+        )
+
+
+def _check_scale(contents: Contents) -> None:
+    """The VAE's stated factors, from which latent sizes are computed, are those of its layers."""
+    vae, path = contents.configs["vae"], contents.folder / "vae" / "config.json"
+    levels, halved = (
+        vae.get("dim_mult") or [1, 2, 4, 4],
+        vae.get("temperal_downsample") or [False, True, True],
+    )
+    made = {
+        "scale_factor_spatial": 2 ** (len(levels) - 1) * (vae.get("patch_size") or 1),
+        "scale_factor_temporal": 2 ** sum(map(bool, halved)),
+    }
+    for name, factor in made.items():
+        if (stated := vae.get(name, 8 if name == "scale_factor_spatial" else LATENT_FRAMES)) != factor:
+            raise InvalidFolder(
+                f"{path} states {name} {stated} where its layers make {factor}: set it to {factor}"
+            )
+    if made["scale_factor_temporal"] != LATENT_FRAMES:
+        frames = made["scale_factor_temporal"]
+        raise InvalidFolder(
+            f"{path} packs {frames} frames into one: the class encodes them by {LATENT_FRAMES}"
         )
 
 

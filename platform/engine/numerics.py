@@ -24,7 +24,7 @@ from mutoscope.platform.engine.card import Card
 CONTRACT_DOMAIN = "mutoscope.numeric-contract/1"
 CARD_DOMAIN = "mutoscope.card/1"
 
-_DECIDING = ("torch", "diffusers", "transformers", "tokenizers", "numpy", "pillow", "av")
+_DECIDING = ("torch", "diffusers", "transformers", "tokenizers", "ftfy", "numpy", "pillow", "av")
 """Libraries whose release can change a value, a token or an encoded byte."""
 
 _ENGINE = "mutoscope.platform.engine"
