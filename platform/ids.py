@@ -59,7 +59,10 @@ def _encode(value: Any, path: str) -> bytes:
                 raise UnhashableInput(f"{path}={value!r} has no canonical encoding: use a finite number")
             return _frame(b"F", struct.pack(">d", value))
         case str():
-            return _frame(b"S", str(value).encode())
+            try:
+                return _frame(b"S", str(value).encode())
+            except UnicodeEncodeError:
+                raise UnhashableInput(f"{path} holds a lone surrogate: use valid text") from None
         case bytes():
             return _frame(b"Y", value)
         case Mapping():

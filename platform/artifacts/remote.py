@@ -75,6 +75,7 @@ class FsspecBackend:
 
     def probe(self) -> None:
         name = f"{self.root}/tmp/{new_id()}"
+        self._fs.makedirs(f"{self.root}/tmp", exist_ok=True)
         self._fs.pipe_file(name, b"mutoscope")
         self._fs.rm_file(name)
 

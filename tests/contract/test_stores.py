@@ -1,0 +1,150 @@
+"""The store contract over every backend, and proof that none is left out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+import mutoscope.platform.artifacts as package
+from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts.backend import Backend
+from mutoscope.platform.artifacts.local import LocalBackend
+from mutoscope.platform.artifacts.remote import FsspecBackend
+from mutoscope.platform.ids import new_id
+from tests.contract.store_contract import Damage, StoreContract
+
+REGISTERED: dict[type, list[type[StoreContract]]] = {}
+
+
+def covers(backend: type) -> Callable[[type[StoreContract]], type[StoreContract]]:
+    """Registers a contract class as the proof of a backend."""
+
+    def register(contract: type[StoreContract]) -> type[StoreContract]:
+        REGISTERED.setdefault(backend, []).append(contract)
+        return contract
+
+    return register
+
+
+@covers(LocalBackend)
+class TestFileStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+        return ArtifactStore.open(tmp_path_factory.mktemp("store").as_uri())
+
+    @pytest.fixture
+    def damage(self, store: ArtifactStore) -> Damage:
+        def overwrite(digest: str, data: bytes) -> None:
+            path = store.local_path(digest)
+            assert path is not None
+            path.chmod(0o644)
+            path.write_bytes(data)
+
+        return overwrite
+
+    def all_objects(self, store: ArtifactStore) -> Iterator[str]:
+        root = Path(store.root_url.removeprefix("file://"))
+        return (str(path) for path in root.rglob("*") if path.is_file() and path.name != "README.txt")
+
+
+@covers(LocalBackend)
+class TestDurableFileStore(TestFileStore):
+    @pytest.fixture
+    def store(self, tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+        return ArtifactStore.open(tmp_path_factory.mktemp("store").as_uri(), durable=True)
+
+
+class FsspecContract(StoreContract):
+    """Damage and listing through fsspec itself."""
+
+    @pytest.fixture
+    def damage(self, store: ArtifactStore) -> Damage:
+        def overwrite(digest: str, data: bytes) -> None:
+            filesystem, path = fsspec.core.url_to_fs(store.url(digest))
+            filesystem.pipe_file(path, data)
+
+        return overwrite
+
+    def all_objects(self, store: ArtifactStore) -> Iterator[str]:
+        filesystem, path = fsspec.core.url_to_fs(store.root_url)
+        return iter(filesystem.find(path))
+
+
+@covers(FsspecBackend)
+class TestMemoryStore(FsspecContract):
+    @pytest.fixture
+    def store(self) -> Iterator[ArtifactStore]:
+        url = f"memory://{new_id()}"
+        yield ArtifactStore.open(url)
+        filesystem, path = fsspec.core.url_to_fs(url)
+        if filesystem.exists(path):
+            filesystem.rm(path, recursive=True)
+
+
+@covers(FsspecBackend)
+class TestFsspecFolderStore(FsspecContract):
+    """A real file system behind fsspec: uploads are visible while they grow, so they must go through ``tmp/``."""
+
+    @pytest.fixture
+    def store(self, tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+        folder = tmp_path_factory.mktemp("store")
+        return ArtifactStore(FsspecBackend(f"local://{folder}"), f"local://{folder}")
+
+
+@covers(FsspecBackend)
+class TestAtomicUploadStore(TestMemoryStore):
+    """The path of object stores, where a finished upload appears by itself: no ``tmp/``, no move."""
+
+    @pytest.fixture
+    def store(self) -> Iterator[ArtifactStore]:
+        url = f"memory://{new_id()}"
+        backend = FsspecBackend(url)
+        backend.atomic_uploads = True
+        yield ArtifactStore(backend, url)
+        filesystem, path = fsspec.core.url_to_fs(url)
+        if filesystem.exists(path):
+            filesystem.rm(path, recursive=True)
+
+
+def backends() -> set[type]:
+    """Every concrete class below `platform.artifacts` that offers what `Backend` asks for."""
+    asked = {name for name, value in vars(Backend).items() if inspect.isfunction(value) and name[0] != "_"}
+    modules = [
+        importlib.import_module(m.name)
+        for m in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    ]
+    return {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and value is not Backend and all(hasattr(value, name) for name in asked)
+    }
+
+
+def unproven(found: set[type]) -> set[str]:
+    return {backend.__name__ for backend in found if not REGISTERED.get(backend)}
+
+
+def test_every_backend_runs_the_contract() -> None:
+    assert backends() >= {LocalBackend, FsspecBackend}
+    assert unproven(backends()) == set()
+
+
+def test_a_backend_nobody_registered_is_noticed() -> None:
+    class Forgotten(LocalBackend):
+        pass
+
+    assert unproven(backends() | {Forgotten}) == {"Forgotten"}
+
+
+@pytest.mark.parametrize("contract", [c for contracts in REGISTERED.values() for c in contracts])
+def test_no_contract_class_switches_a_test_off(contract: type[StoreContract]) -> None:
+    names = [name for name in vars(StoreContract) if name.startswith("test_")]
+    assert len(names) >= 15
+    assert all(getattr(contract, name) is getattr(StoreContract, name) for name in names)
