@@ -2,10 +2,12 @@
 
     parameters   the annotated types that become a workflow's form
     generate/    flows that make media
+    maintenance/ flows that keep the platform in order
 
 Importing this package registers every workflow. It needs no GPU stack.
 """
 
 from mutoscope.flows.generate import image_to_video, text_to_image, text_to_video
+from mutoscope.flows.maintenance import reap
 
-__all__ = ["image_to_video", "text_to_image", "text_to_video"]
+__all__ = ["image_to_video", "reap", "text_to_image", "text_to_video"]

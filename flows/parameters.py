@@ -23,7 +23,7 @@ def _spelled(pattern: str, remedy: str) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and not re.fullmatch(pattern, value):
-            raise PydanticCustomError("spelling", remedy)  # type: ignore[arg-type]
+            raise PydanticCustomError("spelling", remedy)
         return value
 
     return BeforeValidator(check)
@@ -70,7 +70,8 @@ Size = Annotated[
     _spelled(_SIZE, "use width x height in pixels, such as 64x64"),
     Field(
         title="Size",
-        pattern=_SIZE,
+        # For the form only: pydantic cannot apply a pattern to None, and `_spelled` has checked it.
+        json_schema_extra={"pattern": _SIZE},
         description="Width x height in pixels, such as 64x64. Empty: the recipe's.",
     ),
 ]

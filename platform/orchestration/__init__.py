@@ -14,9 +14,10 @@
     importing      card folders, as recorded imports
     deployments    workflows on a work pool; the heartbeat automation
     launch         starting a workflow by name, here or on the pool
+    reaper         closing the records of workflow runs whose process died
     server         the Prefect server, or one line that says that nobody answers
     stack          the record of a running stack
 
-Only `workflow`, `engine_run`, `publish`, `deployments`, `launch` and `server` import Prefect. Only references
-pass through it; its rows are telemetry, the catalog is the truth.
+Only `workflow`, `engine_run`, `publish`, `deployments`, `launch`, `reaper` and `server` import Prefect. Only
+references pass through it; its rows are telemetry, the catalog is the truth.
 """

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
+from prefect.events.actions import ChangeFlowRunState, RunDeployment
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectAlreadyExists
@@ -25,14 +26,21 @@ from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.registry import Registry, Workflow, discover
 from mutoscope.platform.orchestration.server import prefect_client
 from mutoscope.platform.orchestration.stack import POOL
+from mutoscope.platform.orchestration.workflow import TAG
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from prefect.client.orchestration import PrefectClient
 
-TAG = "mutoscope"
 HEARTBEAT_AUTOMATION = "mutoscope: flow runs whose process died"
-_SILENCE = timedelta(seconds=90)
-"""Three heartbeats at Prefect's default of one every 30 s."""
+REAP_AUTOMATION = "mutoscope: close the records of flow runs that died"
+REAPER = "maintenance.reap"
+
+_HEARTBEAT_SECONDS = 30
+_SILENCE = timedelta(seconds=3 * _HEARTBEAT_SECONDS)
+_ENDINGS = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
+_FLOW_RUNS = ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]})
 
 
 async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
@@ -51,12 +59,13 @@ async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
         registry.check_requirements(workflow)
     async with prefect_client() as client:
         await _ensure_pool(client)
-        kept = {await _deploy(client, workflow) for workflow in workflows}
+        deployed = {workflow.id: await _deploy(client, workflow) for workflow in workflows}
         ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
         for deployment in await client.read_deployments(deployment_filter=ours):
-            if str(deployment.id) not in kept and deployment.work_pool_name == POOL:
+            if deployment.id not in deployed.values() and deployment.work_pool_name == POOL:
                 await client.delete_deployment(deployment.id)
-        await _ensure_heartbeat_automation(client)
+        for automation in _automations(deployed):
+            await _ensure(client, automation)
     return tuple(workflow.name for workflow in workflows)
 
 
@@ -73,9 +82,9 @@ async def _ensure_pool(client: PrefectClient) -> None:
         return
 
 
-async def _deploy(client: PrefectClient, workflow: Workflow) -> str:
+async def _deploy(client: PrefectClient, workflow: Workflow) -> UUID:
     flow_id = await client.create_flow_from_name(workflow.flow.name)
-    deployment_id = await client.create_deployment(
+    return await client.create_deployment(
         flow_id=flow_id,
         name=workflow.name,
         version=workflow.flow.version,
@@ -87,8 +96,9 @@ async def _deploy(client: PrefectClient, workflow: Workflow) -> str:
         enforce_parameter_schema=True,
         # The code is installed where the pool runs; nothing is pulled.
         pull_steps=[],
+        # Wherever the pool runs: the heartbeat automation counts on this rhythm.
+        job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(_HEARTBEAT_SECONDS)}},
     )
-    return str(deployment_id)
 
 
 def _description(workflow: Workflow) -> str:
@@ -96,22 +106,20 @@ def _description(workflow: Workflow) -> str:
     return f"{workflow.description}\n\nWorkflow `{workflow.id}`; requires {requires}."
 
 
-async def _ensure_heartbeat_automation(client: PrefectClient) -> None:
-    """Marks a run Crashed once its heartbeats stop: a flow process that is killed leaves it "Running"."""
-    wanted = AutomationCore(
+def _automations(deployed: Mapping[str, UUID]) -> Iterator[AutomationCore]:
+    """What the server does by itself when a flow process dies."""
+    yield AutomationCore(
         name=HEARTBEAT_AUTOMATION,
         description="Marks a flow run Crashed when its process has sent no heartbeat for 90 s.",
         enabled=True,
         trigger=EventTrigger(
             after={"prefect.flow-run.heartbeat"},
-            expect={
-                "prefect.flow-run.heartbeat",
-                "prefect.flow-run.Completed",
-                "prefect.flow-run.Failed",
-                "prefect.flow-run.Cancelled",
-                "prefect.flow-run.Crashed",
-            },
-            match=ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            expect={"prefect.flow-run.heartbeat", *_ENDINGS},
+            match=_FLOW_RUNS,
+            # Only ours: others may keep Prefect's own, slower rhythm.
+            match_related=ResourceSpecification.model_validate(
+                {"prefect.resource.role": ["tag"], "prefect.resource.id": [f"prefect.tag.{TAG}"]}
+            ),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
@@ -124,13 +132,29 @@ async def _ensure_heartbeat_automation(client: PrefectClient) -> None:
             )
         ],
     )
-    existing = await client.read_automations_by_name(HEARTBEAT_AUTOMATION)
+    if REAPER in deployed:
+        yield AutomationCore(
+            name=REAP_AUTOMATION,
+            description="Closes the records of workflow runs whose process ended without doing so.",
+            enabled=True,
+            trigger=EventTrigger(
+                expect={"prefect.flow-run.Crashed", "prefect.flow-run.Cancelled"},
+                match=_FLOW_RUNS,
+                posture=Posture.Reactive,
+                threshold=1,
+                within=timedelta(0),
+            ),
+            actions=[RunDeployment(source="selected", deployment_id=deployed[REAPER], parameters={})],
+        )
+
+
+async def _ensure(client: PrefectClient, wanted: AutomationCore) -> None:
+    existing = await client.read_automations_by_name(wanted.name)
     if not existing:
         await client.create_automation(wanted)
-    elif (
-        AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields)))
-        != wanted
-    ):
+        return
+    found = AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields)))
+    if found.model_dump(mode="json") != wanted.model_dump(mode="json"):
         await client.update_automation(existing[0].id, wanted)
 
 

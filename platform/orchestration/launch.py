@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prefect import tags
 from prefect.client.schemas.actions import DeploymentFlowRunCreate
 from prefect.exceptions import ObjectNotFound
 
@@ -16,7 +17,7 @@ from mutoscope.platform.orchestration.context import Observer, observer, opened
 from mutoscope.platform.orchestration.registry import Workflow, discover
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.server import prefect_client, quiet_console
-from mutoscope.platform.orchestration.workflow import as_outputs
+from mutoscope.platform.orchestration.workflow import TAG, as_outputs
 from mutoscope.platform.refs import ArtifactRef
 
 
@@ -74,7 +75,8 @@ async def run_workflow(
 
     tokens = observer.set(watch), opened.set(note)
     try:
-        result = await found.flow(**given)
+        with tags(TAG, found.id):
+            result = await found.flow(**given)
     finally:
         observer.reset(tokens[0])
         opened.reset(tokens[1])

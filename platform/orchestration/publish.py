@@ -61,6 +61,11 @@ class Publications:
                 "%d publications did not reach the Prefect API within %g s", len(late), _DRAIN_SECONDS
             )
 
+    def abandon(self) -> None:
+        """Give up what is not yet published: the execution was cut short, and its end must not wait."""
+        for task in self._tasks:
+            task.cancel()
+
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -38,7 +38,7 @@ async def prefect_client() -> AsyncIterator[PrefectClient]:
 
 def quiet_console() -> None:
     """Keep Prefect's log lines off this process's terminal; the server still receives them."""
-    for name in ("prefect", "prefect.flow_runs", "prefect.task_runs"):
+    for name in ("root", "prefect", "prefect.flow_runs", "prefect.task_runs"):
         for handler in logging.getLogger(name).handlers:
             if isinstance(handler, PrefectConsoleHandler):
                 handler.setLevel(logging.CRITICAL)

@@ -17,16 +17,18 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
 )
-from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
+from prefect.client.schemas.objects import Artifact, FlowRun, State, TaskRun
+from prefect.states import Cancelled, Crashed, Running
 from pydantic import Field
 
 from mutoscope.platform.catalog import RunRecord, WorkflowRecord
 from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow, NoWorker, RunFailed
 from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.reaper import reap_workflows
 from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.runtime import Runtime
-from mutoscope.platform.orchestration.workflow import workflow
+from mutoscope.platform.orchestration.workflow import TAG, workflow
 from mutoscope.platform.refs import ArtifactRef
 from tests.support.fake_worker import FakeWorker, paint
 from tests.support.platform import WEB_URL
@@ -302,3 +304,28 @@ def test_the_form_says_what_the_types_say() -> None:
     assert schema["properties"]["seed"]["title"] == "Seed"
     assert paint_once.description == "Paint a picture.\n\nNothing more."
     assert paint_once.name == "paint_once"
+
+
+async def test_a_row_left_open_by_a_dead_process_is_closed_from_its_flow_run(runtime: Runtime) -> None:
+    async def left_open(state: State[None]) -> str:
+        async with get_client() as client:
+            flow_run = await client.create_flow_run(paint_once, parameters={"prompt": "a"}, state=state)
+        return runtime.catalog.workflows.start("test.paint", {"prompt": "a"}, None, str(flow_run.id))
+
+    crashed, cancelled, alive = [
+        await left_open(state)
+        for state in (Crashed(message="no heartbeat"), Cancelled(message="by hand"), Running())
+    ]
+    assert set(await reap_workflows()) == {crashed, cancelled}
+    rows = [runtime.catalog.workflows.get(row_id) for row_id in (crashed, cancelled, alive)]
+    assert [row.state for row in rows] == ["crashed", "cancelled", "running"]
+    assert [(row.error or {}).get("message") for row in rows] == ["no heartbeat", "by hand", None]
+    assert await reap_workflows() == ()
+
+
+async def test_everything_ours_carries_the_tag(runtime: Runtime, worker: FakeWorker) -> None:
+    await outer(prompt="a")
+    child = the_row(runtime, "test.paint")
+    assert TAG in (await flow_run_of(child)).tags
+    (task_run,) = await task_runs_of(child, 1)
+    assert TAG in task_run.tags
