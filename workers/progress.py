@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog import Catalog, Standing
 from mutoscope.platform.engine.request import Progress
 
 INTERVAL_S = 0.1
@@ -45,7 +45,7 @@ class ProgressReports:
 
         return report
 
-    def _write(self, run_id: str, progress: Progress) -> str:
+    def _write(self, run_id: str, progress: Progress) -> Standing:
         # Progress is for the eye: a catalog that is away for a moment must not fail a run that computes well.
         try:
             return self._catalog.runs.progress(

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mutoscope.models.registry import get_card
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.instance import Instance, load_instance
@@ -39,7 +38,8 @@ class _Resident:
 class Residency:
     """Loaded instances, least recently used first. Used by the worker's main thread only."""
 
-    def __init__(self, store: ArtifactStore, cache: WeightCache, device: Device) -> None:
+    def __init__(self, cards: Mapping[str, Card], store: ArtifactStore, cache: WeightCache, device: Device) -> None:
+        self._cards = cards
         self._store = store
         self._cache = cache
         self._device = device
@@ -58,7 +58,7 @@ class Residency:
         key = _key(card_id, weights)
         resident = self._resident.get(key)
         if resident is None:
-            resident = self._resident[key] = self._load(get_card(card_id), weights)
+            resident = self._resident[key] = self._load(self._cards[card_id], weights)
         resident.users += 1
         self._resident.move_to_end(key)
         return resident.instance

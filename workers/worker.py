@@ -95,7 +95,8 @@ class Worker:
         self._contracts = {card.id: device.contract_digest for card in cards}
         self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
         self._engine = Engine()
-        self._residency = Residency(store, WeightCache(store, settings.home / "cache" / "weights"), device)
+        cache = WeightCache(store, settings.home / "cache" / "weights")
+        self._residency = Residency({card.id: card for card in cards}, store, cache, device)
         self._executor = Executor(catalog, store, self.id, self._faults)
         self._progress = ProgressReports(catalog, self.id)
         self._heartbeat = Heartbeat(

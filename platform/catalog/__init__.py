@@ -14,7 +14,7 @@ The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `plat
 from mutoscope.platform.catalog.catalog import Catalog
 from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
-from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec
+from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
 from mutoscope.platform.catalog.tree import render_tree
 from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workers import WorkerInfo
@@ -30,6 +30,7 @@ __all__ = [
     "RenewResult",
     "RunRecord",
     "RunSpec",
+    "Standing",
     "WeightUse",
     "WeightVersion",
     "WorkerInfo",

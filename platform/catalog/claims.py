@@ -16,7 +16,7 @@ from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
-from mutoscope.platform.catalog.records import RenewResult, RunRecord
+from mutoscope.platform.catalog.records import RenewResult, RunRecord, Standing
 from mutoscope.platform.catalog.tables import in_flight, incidents, runs
 from mutoscope.platform.errors import InvalidParameter, LeaseLost
 from mutoscope.platform.ids import new_id
@@ -85,7 +85,7 @@ _RENEW = (
     .values(lease_expires_at=now() + bindparam("seconds"))
     .returning(runs.c.id, runs.c.cancel_requested)
 )
-_PROGRESS = update(runs).where(_OWNED)
+_PROGRESS = update(runs).where(_OWNED).returning(runs.c.cancel_requested)
 _LOOK = select(runs).where(_OWNED).with_for_update()
 _FINISH = update(runs).where(_OWNED).values(finished_at=now(), lease_expires_at=None).returning(runs)
 _REQUEUE = (
@@ -159,12 +159,19 @@ class Claims:
         kept = frozenset(row.id for row in rows)
         return RenewResult(wanted - kept, frozenset(row.id for row in rows if row.cancel_requested))
 
-    def progress(self, run_id: str, worker_id: str, stage: str, step: int, total: int) -> bool:
-        """Note where the run is: `step` finished work plans of `total`. False when it is no longer the
-        worker's."""
+    def progress(self, run_id: str, worker_id: str, stage: str, step: int, total: int) -> Standing:
+        """Note where the run is: `step` finished work plans of `total`.
+
+        Returns:
+            How the worker stands with it, so that one that reports often learns at once what a renewal would tell it
+            later: ``kept``, ``cancel`` (it should stop) or ``lost`` (the run is another's).
+        """
         with self._database.write() as connection:
             values = {"stage": stage, "step": step, "total": total}
-            return bool(connection.execute(_PROGRESS, {"run": run_id, "owner": worker_id, **values}).rowcount)
+            row = connection.execute(_PROGRESS, {"run": run_id, "owner": worker_id, **values}).one_or_none()
+        if row is None:
+            return "lost"
+        return "cancel" if row.cancel_requested else "kept"
 
     def succeed(
         self,

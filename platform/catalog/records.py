@@ -10,6 +10,7 @@ from mutoscope.platform.refs import ArtifactRef
 
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 Disposition = Literal["new", "attached", "hit"]
+Standing = Literal["kept", "cancel", "lost"]
 
 WEIGHTS_ROLE = "weights:"
 """Prefix of the roles under which a run used (or made) weights; the component's name follows."""

@@ -18,6 +18,7 @@ from mutoscope.platform.engine import numerics
 from mutoscope.platform.orchestration.importing import RECIPE, import_folder, read_recipe
 from mutoscope.platform.settings import Settings
 from tests.support.deadline import until
+from tests.support.forked import ForkedWorker
 from tests.support.tinycard.card import CARD
 from tests.support.tinycard.folder import write_folder
 
@@ -28,7 +29,7 @@ CARD_VARIABLE = "tests.support.tinycard.card:CARD"
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, catalog: Catalog) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | ForkedWorker, log: Path, catalog: Catalog) -> None:
         self.process = process
         self._log = log
         self._catalog = catalog
@@ -42,6 +43,11 @@ class WorkerProcess:
         """What it has logged so far."""
         return self._log.read_text(errors="replace")
 
+    @property
+    def id(self) -> str | None:
+        """The id it registered with; None before that."""
+        return next((w.id for w in self._catalog.workers.list() if w.pid == self.pid), None)
+
     def state(self) -> str | None:
         """What its row says; None before it registers."""
         return next((w.state for w in self._catalog.workers.list() if w.pid == self.pid), None)
@@ -54,7 +60,8 @@ class WorkerProcess:
     def wait_exit(self) -> int:
         """Wait for its end; returns the exit code (negative: the signal that killed it)."""
         until(lambda: self.process.poll() is not None, f"exit of worker {self.pid}:\n{self.log}")
-        return int(self.process.returncode)
+        assert self.process.returncode is not None
+        return self.process.returncode
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -142,17 +149,28 @@ class Workshop:
         }
 
     @contextmanager
-    def worker(self, *arguments: str, **environment: str) -> Iterator[WorkerProcess]:
-        """A worker process; killed at the end if it still lives."""
+    def worker(self, *arguments: str, fresh: bool = False, **environment: str) -> Iterator[WorkerProcess]:
+        """A worker process; killed at the end if it still lives.
+
+        Args:
+            fresh: a new interpreter, as users start it, rather than a fork of one that has imported torch.
+        """
         log = self.settings.home / f"worker-{ids.new_id()}.log"
-        command = [sys.executable, "-m", "mutoscope.workers", "--card", CARD.id, *arguments]
-        with log.open("wb") as stream:
-            process = subprocess.Popen(command, env=self.environment(environment), stdout=stream, stderr=stream)
+        process = self._start(("--card", CARD.id, *arguments), self.environment(environment), log, fresh)
         try:
             yield WorkerProcess(process, log, self.catalog)
         finally:
             process.kill()
             process.wait()
+
+    def _start(
+        self, arguments: tuple[str, ...], environment: dict[str, str], log: Path, fresh: bool
+    ) -> subprocess.Popen[bytes] | ForkedWorker:
+        if not fresh:
+            return ForkedWorker(arguments, environment, log)
+        with log.open("wb") as stream:
+            command = [sys.executable, "-m", "mutoscope.workers", *arguments]
+            return subprocess.Popen(command, env=environment, stdout=stream, stderr=stream)
 
     def close(self) -> None:
         self.catalog.close()
