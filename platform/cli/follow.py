@@ -74,7 +74,7 @@ class Bars:
 
     def __call__(self, run: RunRecord) -> None:
         if run.id not in self._tasks:
-            self._tasks[run.id] = self._progress.add_task(run.card, total=run.total or 1)
+            self._tasks[run.id] = self._progress.add_task(run.card or run.kind, total=run.total or 1)
         total = run.total or 1
         done = total if run.state == "succeeded" else run.step or 0
         self._progress.update(

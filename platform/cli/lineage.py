@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +34,7 @@ def lineage(
         digest = home.catalog.artifacts.resolve(reference).digest
     if json:
         graph = home.catalog.lineage.down(digest, depth) if down else home.catalog.lineage.up(digest, depth)
-        render.emit_json(graph.to_dict())
+        render.emit_json(asdict(graph))
     else:
         print_lineage(home, digest, down=down, depth=depth)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Generative media as recorded runs: every artifact knows the prompt, seed and weights that made it.\n\n"
+    help="Generative media as recorded runs: every artifact knows the exact weights that made it.\n\n"
     "Start with `mutoscope demo`, or `mutoscope up` and then "
     '`mutoscope run text_to_video prompt="a red circle left of a blue square, drifting right" seed=7`.',
 )
@@ -56,10 +57,10 @@ app.command(rich_help_panel=MODELS)(cards.cards)
 app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. An error raised on purpose is one line on stderr; a bug keeps its traceback."""
     try:
-        app(prog_name="mutoscope")
+        app(args=arguments, prog_name="mutoscope")
     except MutoscopeError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

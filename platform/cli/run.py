@@ -66,6 +66,8 @@ def joined_home() -> Home:
     home = Home()
     record = home.stack
     url = os.environ.get("PREFECT_API_URL")
+    # The terminal shows our own progress; Prefect's log lines go to the server alone.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     if record is None and url is None:
         raise ServerUnavailable(f"no stack is running on {home.path}: start one with `mutoscope up`")
     if url is not None and not answers(f"{url}/health"):

@@ -216,7 +216,8 @@ def is_alive(record: ProcessRecord) -> bool:
     """Whether that very process still runs; a later process with the same pid does not count."""
     try:
         process = psutil.Process(record.pid)
-        return abs(process.create_time() - record.created) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(process.create_time() - record.created) < 1.0
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -20,7 +20,7 @@ def list_versions(
     card: Annotated[str | None, typer.Argument(help="Only this card's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List weight versions, newest first, and which are live.
+    """List weight versions and which are live.
 
     Example: mutoscope weights list flux-t2i
     """
@@ -115,7 +115,11 @@ def made(
 
     home = Home()
     found = home.catalog.weights.get(version)
-    artifacts = home.catalog.lineage.made_with(found.digest, kind=kind, limit=limit)
+    graph = home.catalog.lineage.down(found.digest, depth=1)
+    made_here = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
+    newest = sorted(made_here, key=lambda digest: (made_here[digest], digest), reverse=True)
+    artifacts = [graph.artifacts[digest].ref for digest in newest]
+    artifacts = [ref for ref in artifacts if kind is None or ref.kind == kind][:limit]
     if json:
         render.emit_json([artifact.to_dict() for artifact in artifacts])
         return
