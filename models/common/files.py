@@ -1,6 +1,4 @@
-"""Files of a card folder, read defensively and without torch. Every problem is an `InvalidFolder` of one
-line.
-"""
+"""Files of a card folder, read defensively and without torch. Every problem is a one-line `InvalidFolder`."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _COPY_AGAIN = "copy the folder again from where it came"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises InvalidFolder if the file is missing, unreadable or holds anything
-    else.
-    """
+    """The JSON object in a file. Raises InvalidFolder if it is missing, unreadable or anything else."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:

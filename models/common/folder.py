@@ -107,9 +107,7 @@ def _inspect_component(contents: Contents, spec: ComponentSpec, declared: str) -
 
 
 def _weighted(folder: Path, spec: ComponentSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Configuration and files of a component with weights, whose class may also be named in its
-    configuration.
-    """
+    """Configuration and files of a component with weights; its configuration may name its class too."""
     path = folder / "config.json"
     config = read_json(path)
     if (own := config_class(config)) not in (None, *spec.classes):
@@ -130,9 +128,7 @@ def _unweighted(folder: Path, spec: ComponentSpec) -> tuple[dict[str, Any], tupl
 
 
 def config_class(config: Mapping[str, Any]) -> str | None:
-    """The class a component's own configuration names (diffusers `_class_name`, transformers
-    `architectures`).
-    """
+    """The class a component's own configuration names: `_class_name`, or the first of `architectures`."""
     name = config.get("_class_name") or next(iter(config.get("architectures") or ()), None)
     return None if name is None else str(name)
 
@@ -152,9 +148,7 @@ def read_recipe(folder: Path, kind: type[RecipeT], defaults: Mapping[str, Any]) 
 
 
 def require_equal(contents: Contents, ours: tuple[str, str, Any], theirs: tuple[str, str, Any]) -> None:
-    """Refuse two components that cannot work together: `(component, what, value)` of each must agree in
-    value.
-    """
+    """Refuse components that cannot work together: two `(component, what, value)` must agree in value."""
     if ours[2] != theirs[2]:
         (one, what, value), (other, where, found) = ours, theirs
         raise InvalidFolder(

@@ -57,9 +57,7 @@ def load_components(
 
 
 def load_module(spec: ComponentSpec, path: Path, *, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """One weighted component. A tensor the class needs and the folder lacks is an error, never random
-    numbers.
-    """
+    """One weighted component. A tensor that the folder lacks is an error, never random numbers."""
     name = config_class(read_json(path / "config.json")) or spec.classes[0]
     if name not in spec.classes:
         raise InvalidFolder(f"{path} holds a {name}: {spec.name} must be a {' or '.join(spec.classes)}")

@@ -60,9 +60,7 @@ def _check_prompt_length(contents: Contents) -> None:
 
 
 def _defaults(contents: Contents) -> dict[str, Any]:
-    """What FluxPipeline would use, with the size limits of this VAE: it halves the picture once per level but
-    one.
-    """
+    """What FluxPipeline would use, with this VAE's size limits: it halves once per level but one."""
     factor = 2 ** (len(contents.configs["vae"].get("block_out_channels", (64,))) - 1)
     distilled = bool(contents.configs["transformer"].get("guidance_embeds", False))
     return {

@@ -63,9 +63,7 @@ def guided(request: Request) -> bool:
 
 
 class TextEncode:
-    """CLIP's pooled vector and T5's token states, for the prompt and, under guidance, for the negative
-    prompt.
-    """
+    """CLIP's pooled vector and T5's token states, of the prompt and, if guided, of the negative prompt."""
 
     def __init__(self, parts: FluxComponents, device: torch.device) -> None:
         self.parts, self.device = parts, device

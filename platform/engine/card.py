@@ -75,9 +75,7 @@ class Recipe(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FolderSummary:
-    """What an inspection of a card folder found: files per component, relative to the folder, and the
-    recipe.
-    """
+    """What an inspection found: files per component, relative to the folder, and the recipe."""
 
     folder: Path
     components: Mapping[str, tuple[str, ...]]

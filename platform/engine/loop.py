@@ -66,9 +66,7 @@ class Loop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ComponentNode:
-    """A program node that is a single step: `run(slots) -> slots it fills`. `cost` is that of its work
-    plan.
-    """
+    """A program node that is a single step: `run(slots) -> slots it fills`. `cost` is its work plan's."""
 
     name: str
     kind: str

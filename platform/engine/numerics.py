@@ -43,9 +43,7 @@ def cpu_contract(threads: int) -> dict[str, Any]:
 
 
 def cuda_contract(index: int = 0) -> dict[str, Any]:
-    """The contract of a CUDA worker: device model and capability, and the CUDA build of torch. Imports
-    torch.
-    """
+    """The contract of a CUDA worker: device model, capability and torch's CUDA build. Imports torch."""
     import torch
 
     name, (major, minor) = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
@@ -135,9 +133,7 @@ def card_digest(card: Card) -> str:
 
 
 def source_texts(package: str) -> dict[str, str]:
-    """SHA-256 of every Python file of a package by its path in it, found without importing the package
-    itself.
-    """
+    """SHA-256 of every Python file of a package by its path in it; the package is not imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"card source {package!r} is not an importable package")
@@ -158,7 +154,7 @@ def configure_torch(contract: Mapping[str, Any]) -> None:
     import torch
 
     torch.set_num_threads(int(contract["threads"]))
-    # The switch of `use_deterministic_algorithms(True)`, which besides imports the Inductor compiler: 2.7 s for nothing.
+    # The switch of `use_deterministic_algorithms(True)`, which also imports the Inductor compiler: 2.7 s.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

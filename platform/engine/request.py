@@ -37,9 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a request is. `step` counts finished work plans of `total`; `stage` is the program node at
-    work.
-    """
+    """Where a request is: `step` of `total` work plans are done, `stage` is the program node at work."""
 
     request_id: str
     stage: str

@@ -115,16 +115,12 @@ class FlowSchedule:
         return sigmas[:-1] * np.float32(self.train_timesteps)
 
     def mu(self, tokens: int) -> float:
-        """The dynamic shift of a sequence of `tokens` image tokens: linear between the two calibrated
-        lengths.
-        """
+        """The dynamic shift for `tokens` image tokens: linear between the two calibrated lengths."""
         slope = (self.max_shift - self.base_shift) / (self.max_tokens - self.base_tokens)
         return tokens * slope + (self.base_shift - slope * self.base_tokens)
 
     def _trained_range(self, steps: int) -> NDArray[Any]:
-        """The training range, already shifted once when the scheduler was made; a static shift applies twice
-        here.
-        """
+        """The scheduler's training range, shifted when it was made: a static shift applies twice."""
         trained = np.arange(self.train_timesteps, 0, -1, dtype=np.float32) / np.float32(self.train_timesteps)
         if not self.dynamic:
             trained = _shift(self.shift, trained)

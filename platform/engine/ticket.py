@@ -1,6 +1,4 @@
-"""A ticket: the caller's hold on a submitted request. It outlives the request's state and keeps none of
-it.
-"""
+"""A ticket: the caller's hold on a submitted request. It outlives the request's state."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_sources_include_the_engine_and_the_family() -> None:
 
 
 def test_configure_torch_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     try:
         numerics.configure_torch(numerics.cpu_contract(1))
@@ -125,7 +125,7 @@ def test_configure_torch_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> 
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(strict)
+        torch.set_deterministic_debug_mode(mode)
 
 
 LIGHT = """

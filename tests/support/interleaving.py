@@ -1,6 +1,4 @@
-"""Does serving requests together change what they return? Asked of any instance, in every order of
-arrival.
-"""
+"""Does serving requests together change what they return? Asked of any instance, in every order."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def content(result: Result) -> dict[str, bytes]:
 def serve_together(
     instance: Instance, requests: Sequence[Request], stagger: int = 0
 ) -> dict[str, dict[str, bytes]]:
-    """Outputs by request id, all requests interleaved on one engine; `stagger` steps pass between
-    arrivals.
-    """
+    """Outputs by request id, all interleaved on one engine; `stagger` steps pass between arrivals."""
     engine, tickets = Engine(), []
     for request in requests:
         tickets.append(engine.submit(instance, request))
@@ -38,9 +34,7 @@ def serve_together(
 
 
 def orders_that_differ(instance: Instance, requests: Sequence[Request]) -> list[tuple[str, ...]]:
-    """Orders of arrival, as request ids, in which interleaved serving returned other bytes than serving one
-    by one.
-    """
+    """Orders of arrival, as request ids, in which serving together returned other bytes than one by one."""
     alone = {request.id: content(Engine().run(instance, request)) for request in requests}
     return [
         tuple(request.id for request in order)

@@ -1,6 +1,4 @@
-"""Damaged FLUX folders: each is found without torch, and told in one line that names the file and the
-remedy.
-"""
+"""Damaged FLUX folders: each is told in one line that names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "empty tokenizer": (
         lambda f: [path.unlink() for path in (f / "tokenizer").iterdir()],
-        "tokenizer_config.json is missing",
+        "tokenizer has no configuration: copy the tokenizer component again",
     ),
     "prompt too long": (
         lambda f: edit(f / "tokenizer" / "tokenizer_config.json", model_max_length=77),

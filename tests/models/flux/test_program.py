@@ -73,9 +73,7 @@ def test_progress_and_shapes(instance: Callable[[str], Instance]) -> None:
 
 
 def test_guidance_costs_two_passes(instance: Callable[[str], Instance]) -> None:
-    """A guided step takes twice the share of one without, so the other request gets two turns for each of
-    its.
-    """
+    """A guided step counts double, so the unguided request gets two turns for each of the other's."""
     engine, turns = Engine(), []
     for name, scale in (("g", 3.0), ("u", 1.0)):
         asked = request(name, guidance_scale=scale, num_inference_steps=4)
