@@ -33,7 +33,8 @@ def _empty_catalog() -> Path:
 @contextmanager
 def platform_in(home: Path) -> Iterator[Runtime]:
     """An empty platform, which is the process's runtime while the block lasts."""
-    settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005)
+    # The lease is long: the fake worker sends no heartbeats, and a choked machine must not make it look dead.
+    settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005, lease_seconds=3600)
     shutil.copy(_empty_catalog(), home / "catalog.db")
     catalog = Catalog.open(settings.database_url)
     try:
