@@ -26,7 +26,8 @@ _INERT = (
 )
 _SHOWN = ("image/png", "image/jpeg", "image/webp", "video/mp4", "audio/", "text/plain", "application/json")
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(?!-$)(\d*)-(\d*)")
+"""One range with a first byte, a last byte or both. Of other forms the whole is sent, as RFC 9110 14.2 allows."""
 
 _EXTENSIONS = {
     "image/png": "png",
@@ -112,8 +113,6 @@ def _span(request: Request, tag: str, size: int) -> tuple[int, int] | None:
     if match is None or not _asks_for_range(request, tag):
         return 0, size
     first, last = match.groups()
-    if not first and not last:
-        return 0, size
     if not first:  # the last so many bytes
         start, stop = max(0, size - int(last)), size
     else:
