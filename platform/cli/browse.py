@@ -157,13 +157,14 @@ def describe(home: Home, what: str) -> dict[str, Any]:
 
 def describe_artifact(home: Home, ref: ArtifactRef) -> dict[str, Any]:
     """The reference, where its bytes are, what made it and what names it has."""
-    local = home.store.local_path(ref.digest)
+    present = home.store.contains(ref.digest)
+    local = home.store.local_path(ref.digest) if present else None
     versions = home.catalog.weights.versions_of_digest(ref.digest)
     made_by = home.catalog.runs.generated_by(ref.digest)
     described: dict[str, Any] = {
         "artifact": str(ref),
         **{name: value for name, value in ref.to_dict().items() if name != "meta"},
-        "present": home.store.contains(ref.digest),
+        "present": present,
         "path": str(local) if local else None,
         "url": home.artifact_url(ref.digest),
         "weights": [str(version) for version in versions],

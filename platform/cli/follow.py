@@ -8,35 +8,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mutoscope.platform.catalog import RunRecord
 
-FINISHED = ("succeeded", "failed", "cancelled")
 
+class Follower:
+    """Base of both ways to show progress, and itself the silent one.
 
-class Follower(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exception: object) -> None: ...
-    def __call__(self, run: RunRecord) -> None: ...
+    A run that has succeeded when it is first seen, and that another workflow run asked for, was served from
+    memo.
+    """
 
+    def __init__(self) -> None:
+        self._workflow_runs: set[str] = set()
+        self._cached: dict[str, bool] = {}
 
-def follower(say: Callable[[str], None], *, quiet: bool = False) -> Follower:
-    """The follower that suits stdout; a quiet one says nothing."""
-    if quiet:
-        return Lines(lambda line: None)
-    return Bars() if sys.stdout.isatty() else Lines(say)
-
-
-class Lines:
-    """One line per change of state or stage."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._last: dict[str, str] = {}
+    def opened(self, workflow_run_id: str) -> None:
+        """The workflow that is followed, or one inside it, has its row now."""
+        self._workflow_runs.add(workflow_run_id)
 
     def __enter__(self) -> Self:
         return self
@@ -45,24 +38,38 @@ class Lines:
         return
 
     def __call__(self, run: RunRecord) -> None:
-        line = describe(run, steps=False)
-        if self._last.get(run.id) != line:
-            self._last[run.id] = line
-            self._say(line)
+        """Show the run as it is now."""
+        foreign = run.workflow_run_id not in self._workflow_runs
+        cached = self._cached.setdefault(run.id, run.state == "succeeded" and foreign)
+        self.show(run, "cached" if cached else doing(run))
+
+    def show(self, run: RunRecord, what: str) -> None:
+        """Draw it; `what` is the run's state or stage in words."""
 
 
-class Bars:
+class Lines(Follower):
+    """One line per change of state or stage."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._last: dict[str, str] = {}
+
+    def show(self, run: RunRecord, what: str) -> None:
+        if self._last.get(run.id) != what:
+            self._last[run.id] = what
+            self._say(f"{run.card or run.kind:<12} {what}")
+
+
+class Bars(Follower):
     """One bar per run, over its steps."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-        )
+        super().__init__()
+        steps = TextColumn("{task.completed:.0f}/{task.total:.0f}")
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), steps, TimeElapsedColumn())
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -72,22 +79,23 @@ class Bars:
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
-    def __call__(self, run: RunRecord) -> None:
-        if run.id not in self._tasks:
-            self._tasks[run.id] = self._progress.add_task(run.card or run.kind, total=run.total or 1)
+    def show(self, run: RunRecord, what: str) -> None:
         total = run.total or 1
+        if run.id not in self._tasks:
+            self._tasks[run.id] = self._progress.add_task("", total=total)
         done = total if run.state == "succeeded" else run.step or 0
-        self._progress.update(
-            self._tasks[run.id], completed=done, total=total, description=describe(run, steps=False)
-        )
+        description = f"{run.card or run.kind:<12} {what:<12}"
+        self._progress.update(self._tasks[run.id], completed=done, total=total, description=description)
 
 
-def describe(run: RunRecord, *, steps: bool = True) -> str:
-    """A run's state on one line: ``flux-t2i  denoise 5/20``."""
-    if run.state == "running" and run.stage:
-        step = f" {run.step}/{run.total}" if steps and run.total else ""
-        doing = f"{run.stage}{step}"
-    else:
-        doing = str(run.state)
-    again = f" (attempt {run.attempt})" if run.attempt and run.attempt > 1 else ""
-    return f"{run.card:<12} {doing}{again}"
+def follower(say: Callable[[str], None], *, quiet: bool = False) -> Follower:
+    """The follower that suits stdout; a quiet one says nothing."""
+    if quiet:
+        return Follower()
+    return Bars() if sys.stdout.isatty() else Lines(say)
+
+
+def doing(run: RunRecord) -> str:
+    """The stage of a running run, else its state; and which attempt it is, if not the first."""
+    what = run.stage if run.state == "running" and run.stage else run.state
+    return f"{what} (attempt {run.attempt})" if run.attempt > 1 else what

@@ -25,14 +25,14 @@ class Home:
         """Raises InvalidParameter when an environment variable cannot be used."""
         from pydantic import ValidationError
 
+        from mutoscope.platform.engine.card import invalid_parameter
         from mutoscope.platform.settings import get_settings
 
         try:
             return get_settings()
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = "_".join(("MUTOSCOPE", *(str(part) for part in first["loc"]))).upper()
-            raise InvalidParameter(name, first.get("input"), first["msg"]) from None
+            bad = invalid_parameter(error, {})
+            raise InvalidParameter(f"MUTOSCOPE_{bad.field.upper()}", bad.value, bad.remedy) from None
 
     @property
     def path(self) -> Path:

@@ -101,7 +101,7 @@ def run_here(home: Home, workflow: str, values: Mapping[str, Any], watch: Follow
 
     from mutoscope.platform.orchestration.launch import run_workflow
 
-    outcome = asyncio.run(run_workflow(workflow, values, watch=watch))
+    outcome = asyncio.run(run_workflow(workflow, values, watch=watch, on_open=watch.opened))
     return home.catalog.workflows.get(outcome.run_id)
 
 
@@ -131,6 +131,7 @@ def follow_flow_run(home: Home, flow_run_id: str, watch: Follower) -> WorkflowRe
     while True:
         record = home.catalog.workflows.find_by_flow_run(flow_run_id)
         if record is not None:
+            watch.opened(record.id)
             for engine_run in reversed(home.catalog.runs.list(workflow_run_id=record.id)):
                 watch(engine_run)
             if record.state != "running":

@@ -64,9 +64,7 @@ def answers(url: str) -> bool:
 def prefect_server(host: str, port: int, environment: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
     health = f"{environment['PREFECT_API_URL']}/health"
-    return Service(
-        "prefect-server", command, environment, ready=lambda pid: answers(health), ready_seconds=240.0
-    )
+    return Service("prefect-server", command, environment, ready=lambda pid: answers(health))
 
 
 def gateway(host: str, port: int, environment: Mapping[str, str]) -> Service:
@@ -82,7 +80,6 @@ def gpu_worker(number: int, environment: Mapping[str, str], registered: Callable
         [sys.executable, "-m", "mutoscope.workers"],
         environment,
         ready=registered,
-        ready_seconds=240.0,
         drain_seconds=GPU_WORKER_DRAIN_SECONDS,
     )
 

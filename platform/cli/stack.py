@@ -40,7 +40,9 @@ def up(
 
 def down(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the drain.")] = 120.0,
-    kill: Annotated[bool, typer.Option("--kill", help="Do not drain. Runs in work are taken again later.")] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Do not drain. Runs in work are taken again later.")
+    ] = False,
 ) -> None:
     """Stop the stack and wait until it is gone. Queued runs stay queued.
 

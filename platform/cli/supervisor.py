@@ -38,7 +38,8 @@ class Service:
 
     Attributes:
         ready: asked with the child's pid until it says True.
-        ready_seconds: how long it may take to become ready before the start counts as failed.
+        ready_seconds: how long it may take to become ready before the start counts as failed. Generous: what
+            cannot start usually ends, and a choked machine is no failure.
         drain_seconds: how long it may take to end after SIGTERM before it is killed.
         once: it does one job and ends; ready means it ended well.
     """
@@ -47,7 +48,7 @@ class Service:
     command: Sequence[str]
     environment: Mapping[str, str]
     ready: Callable[[int], bool]
-    ready_seconds: float = 120.0
+    ready_seconds: float = 600.0
     drain_seconds: float = 20.0
     once: bool = False
 

@@ -78,7 +78,10 @@ async def submit_spec(runtime: Runtime, spec: RunSpec, *, present: Callable[[str
         await withdraw(runtime, (await enqueuing).run.id)
         raise
     run = enqueued.run
-    if enqueued.disposition != "hit":
+    if enqueued.disposition == "hit":
+        if (watch := observer.get()) is not None:
+            watch(run)
+    else:
         run = await _wait_or_withdraw(runtime, run)
     outputs = await asyncio.to_thread(runtime.catalog.runs.outputs, run.id)
     return Outcome(run, enqueued.disposition, outputs)
