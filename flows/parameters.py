@@ -125,7 +125,7 @@ ImageReference = Annotated[
 ]
 
 
-def height_and_width(size: str | None) -> dict[str, int | None]:
+def height_and_width(size: str | None) -> dict[str, Any]:
     """A `Size` as the parameters that cards take."""
     if size is None:
         return {"height": None, "width": None}

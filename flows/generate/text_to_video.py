@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutoscope.flows.parameters import (
     Frames,
     NegativePrompt,
@@ -32,7 +34,12 @@ async def text_to_video(
     `steps` counts for both models unless `video_steps` sets the video's own. Returns the video and its first
     picture.
     """
-    common = {"prompt": prompt, "negative_prompt": negative_prompt, "seed": seed, **height_and_width(size)}
+    common: dict[str, Any] = {
+        "prompt": prompt,
+        "negative_prompt": negative_prompt,
+        "seed": seed,
+        **height_and_width(size),
+    }
     pictured = await engine_run("flux-t2i", num_inference_steps=steps, **common)
     filmed = await engine_run(
         "wan-i2v",

@@ -19,7 +19,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.results import ResultRecord
 from prefect.states import Completed, Failed
 
 from mutoscope.platform.catalog import RunRecord
@@ -58,8 +57,8 @@ async def engine_run(
     if FlowRunContext.get() is None:
         return (await submit_run(card_id, seed=seed, profile=profile, **given)).outputs
     request = {"seed": seed, **given}
-    state = cast("State[Any]", await _task(card_id, request, profile))
-    return _unwrap(state)
+    state = await _task(card_id, request, profile)
+    return dict(await state.aresult())
 
 
 async def _engine_run(card_id: str, request: dict[str, Any], profile: Profile) -> State[Any]:
@@ -73,13 +72,14 @@ async def _engine_run(card_id: str, request: dict[str, Any], profile: Profile) -
         prefect_flow_run_id=str(flow_context.flow_run.id),
         prefect_task_run_id=str(task_context.task_run.id),
     )
+    client = cast("PrefectClient", flow_context.client)  # an async flow has an async client
     try:
-        with _telemetry(card_id, context, flow_context.client):
+        with _telemetry(card_id, context, client):
             outcome = await submit_run(card_id, profile=profile, origin=origin, **request)
     except MutoscopeError as error:
         return Failed(message=str(error), data=error)
     if context is not None:
-        context.publications.spawn(publish_outcome(get_runtime(), outcome, flow_context.client))
+        context.publications.spawn(publish_outcome(get_runtime(), outcome, client))
     return Completed(name="Cached" if outcome.disposition == "hit" else "Completed", data=outcome.outputs)
 
 
@@ -123,10 +123,3 @@ def _telemetry(card_id: str, context: WorkflowContext | None, client: PrefectCli
     finally:
         observer.reset(token)
         feed.close()
-
-
-def _unwrap(state: State[Any]) -> dict[str, ArtifactRef]:
-    data = state.data.result if isinstance(state.data, ResultRecord) else state.data
-    if isinstance(data, MutoscopeError):
-        raise data
-    return dict(cast("dict[str, ArtifactRef]", data))

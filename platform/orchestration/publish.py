@@ -167,5 +167,5 @@ def _summary(runtime: Runtime, outcome: Outcome) -> str:
         page = runtime.page_url(ref.digest)
         shown = f"[{ref}]({page})" if page else f"`{ref}`"
         lines.append(f"| {slot} | {shown} | {ref.size:,} |")
-    lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{run.memo_key[:12]}`."]
+    lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{str(run.memo_key)[:12]}`."]
     return "\n".join(lines)

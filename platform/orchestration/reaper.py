@@ -13,6 +13,7 @@ from uuid import UUID
 
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
+from mutoscope.platform.catalog.workflows import WorkflowState
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.server import prefect_client
 
@@ -42,7 +43,7 @@ async def reap_workflows() -> tuple[str, ...]:
         if state is None or not state.is_final():
             continue
         row = by_flow_run[flow_run.id]
-        ended = "cancelled" if state.is_cancelled() else "crashed"
+        ended: WorkflowState = "cancelled" if state.is_cancelled() else "crashed"
         line = state.message or f"its flow run ended as {state.name}"
         await asyncio.to_thread(
             workflows.finish, row.id, ended, error={"type": "ProcessDied", "message": line}

@@ -25,6 +25,7 @@ from prefect.states import Failed
 from prefect.utilities.callables import ParameterSchema, parameter_schema
 
 from mutoscope.platform import ids
+from mutoscope.platform.catalog.workflows import WorkflowState
 from mutoscope.platform.errors import InvalidWorkflow, MutoscopeError
 from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, opened
@@ -155,7 +156,7 @@ async def _close_failed(runtime: Runtime, context: WorkflowContext, error: BaseE
         while context.waiting:
             await withdraw(runtime, context.waiting.pop())
     record = {"type": type(error).__name__, "message": str(error) or type(error).__name__}
-    state = "cancelled" if cut_short else "failed"
+    state: WorkflowState = "cancelled" if cut_short else "failed"
     await asyncio.to_thread(runtime.catalog.workflows.finish, context.run_id, state, error=record)
     if cut_short:
         context.publications.abandon()

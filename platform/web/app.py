@@ -63,7 +63,7 @@ class Gateway:
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             middleware=[Middleware(SecurityHeaders)],
-            exception_handlers={MutoscopeError: self._refuse, HTTPException: self._refuse},  # type: ignore[dict-item]
+            exception_handlers={MutoscopeError: self._refuse, HTTPException: self._refuse},
         )
 
     def health(self, request: Request) -> Response:

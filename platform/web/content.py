@@ -27,7 +27,7 @@ _INERT = (
 _SHOWN = ("image/png", "image/jpeg", "image/webp", "video/mp4", "audio/", "text/plain", "application/json")
 
 _RANGE = re.compile(r"bytes=(?!-$)(\d*)-(\d*)")
-"""One range with a first byte, a last byte or both. Of other forms the whole is sent, as RFC 9110 14.2 allows."""
+"""A single range. For any other form the whole is sent, as RFC 9110 14.2 allows."""
 
 _EXTENSIONS = {
     "image/png": "png",
