@@ -126,11 +126,11 @@ class Workers:
 
         None when no worker ever did.
         """
-        serving = [*self.alive(card, within_seconds), *(w for w in self.list() if card in w.cards)]
-        for worker in serving:
-            contract = worker.cards[card].get("contract")
-            if contract:
-                return dict(contract)
+        for candidates in (lambda: self.alive(card, within_seconds), self.list):
+            for worker in candidates():
+                contract = worker.cards.get(card, {}).get("contract")
+                if contract:
+                    return dict(contract)
         return None
 
 

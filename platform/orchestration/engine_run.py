@@ -112,7 +112,7 @@ def _telemetry(card_id: str, context: WorkflowContext | None, client: PrefectCli
         nonlocal started
         if around is not None:
             around(run)
-        if not started:
+        if not started and not run.finished:  # a memo hit has no progress to show
             publications.spawn(feed.publish())
             started = True
         feed.observe(run)

@@ -8,15 +8,17 @@ stop the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mutoscope.platform.catalog import RunRecord, RunSpec
 from mutoscope.platform.catalog.records import Disposition
 from mutoscope.platform.engine.request import Profile
-from mutoscope.platform.errors import NoWorker, RunCancelled, RunFailed
+from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, RunFailed
 from mutoscope.platform.orchestration.context import current_workflow, observer
 from mutoscope.platform.orchestration.plan import Origin, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -25,6 +27,7 @@ from mutoscope.platform.refs import ArtifactRef
 _PATIENCE = 0.02
 """A waiter looks again after this share of its wait so far: at most 2 % of a run is lost to polling."""
 _SLOWEST_POLL = 0.5
+_BRISK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +61,53 @@ async def submit_run(
     runtime = get_runtime()
     context = current_workflow.get()
     origin = origin or Origin(workflow_run_id=context.run_id if context else None)
-    spec = await asyncio.to_thread(
-        plan_run, runtime, card_id, given, seed=seed, profile=profile, origin=origin
-    )
-    return await submit_spec(runtime, spec, present=runtime.store.contains)
+    plan = partial(plan_run, runtime, card_id, given, seed=seed, profile=profile, origin=origin)
+    return await _run(runtime, plan, runtime.store.contains)
 
 
 async def submit_spec(runtime: Runtime, spec: RunSpec, *, present: Callable[[str], bool]) -> Outcome:
-    """Enqueue a planned run, or attach to an equal one, and wait for its end.
+    """Enqueue a planned run, or attach to an equal one, and wait for its end. Raises as `submit_run`.
 
     Args:
         present: whether the bytes of an output exist; a memo hit needs all of them.
     """
-    enqueuing = asyncio.ensure_future(asyncio.to_thread(runtime.catalog.runs.enqueue, spec, present=present))
+    return await _run(runtime, lambda: spec, present)
+
+
+async def _run(runtime: Runtime, plan: Callable[[], RunSpec], present: Callable[[str], bool]) -> Outcome:
+    admitting = asyncio.ensure_future(asyncio.to_thread(_admit, runtime, plan, present))
     try:
-        enqueued = await asyncio.shield(enqueuing)
+        admitted = await asyncio.shield(admitting)
     except asyncio.CancelledError:
         # The thread cannot be stopped: let it finish, or nobody would know the run it leaves behind.
-        await withdraw(runtime, (await enqueuing).run.id)
+        with contextlib.suppress(MutoscopeError):
+            await withdraw(runtime, (await admitting).run.id)
         raise
+    if (watch := observer.get()) is not None:
+        watch(admitted.run)
+    if admitted.disposition == "hit":
+        return Outcome(admitted.run, "hit", admitted.outputs)
+    run, outputs = await _wait_or_withdraw(runtime, admitted)
+    return Outcome(run, admitted.disposition, outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """What became of a request: a hit with its outputs, or a run to wait for unless `refusal` forbids."""
+
+    run: RunRecord
+    disposition: Disposition
+    outputs: dict[str, ArtifactRef]
+    refusal: NoWorker | None
+
+
+def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Callable[[str], bool]) -> _Admitted:
+    """Everything up to the wait, in one go: each hop to a thread costs as much as a query."""
+    enqueued = runtime.catalog.runs.enqueue(plan(), present=present)
     run = enqueued.run
     if enqueued.disposition == "hit":
-        if (watch := observer.get()) is not None:
-            watch(run)
-    else:
-        run = await _wait_or_withdraw(runtime, run)
-    outputs = await asyncio.to_thread(runtime.catalog.runs.outputs, run.id)
-    return Outcome(run, enqueued.disposition, outputs)
+        return _Admitted(run, "hit", runtime.catalog.runs.outputs(run.id), None)
+    return _Admitted(run, enqueued.disposition, {}, _refusal(runtime, run))
 
 
 async def withdraw(runtime: Runtime, run_id: str) -> None:
@@ -92,54 +115,56 @@ async def withdraw(runtime: Runtime, run_id: str) -> None:
     await asyncio.to_thread(runtime.catalog.runs.request_cancel, run_id)
 
 
-async def _wait_or_withdraw(runtime: Runtime, run: RunRecord) -> RunRecord:
+async def _wait_or_withdraw(
+    runtime: Runtime, admitted: _Admitted
+) -> tuple[RunRecord, dict[str, ArtifactRef]]:
+    if admitted.refusal is not None:
+        raise admitted.refusal
+    run_id = admitted.run.id
     context = current_workflow.get()
     waiting = context.waiting if context else []
-    waiting.append(run.id)
+    waiting.append(run_id)
     try:
-        await asyncio.to_thread(_require_worker, runtime, run)
-        return await _wait(runtime, run)
+        return await _wait(runtime, admitted.run)
     except asyncio.CancelledError:
         # Whoever takes the id off the list withdraws: this task, or the workflow that is cut short around it.
-        if run.id in waiting:
-            waiting.remove(run.id)
-            await asyncio.shield(withdraw(runtime, run.id))
+        if run_id in waiting:
+            waiting.remove(run_id)
+            await asyncio.shield(withdraw(runtime, run_id))
         raise
     finally:
-        if run.id in waiting:
-            waiting.remove(run.id)
+        if run_id in waiting:
+            waiting.remove(run_id)
 
 
-def _require_worker(runtime: Runtime, run: RunRecord) -> None:
-    """Raise NoWorker when nobody alive could take the run. Asked once: a worker that dies is replaced."""
+def _refusal(runtime: Runtime, run: RunRecord) -> NoWorker | None:
+    """Why nobody alive could take the run, if so. Asked once: a worker that dies later is replaced."""
     if run.state != "queued" or run.card is None:
-        return
+        return None
     alive = runtime.catalog.workers.alive(run.card, runtime.settings.lease_seconds)
     serving = [worker.cards[run.card] for worker in alive]
     code = [facts for facts in serving if facts.get("card_digest") in (None, run.card_digest)]
     if any(facts.get("contract_digest") == run.contract for facts in code):
-        return
+        return None
     lacking = "has its numeric contract" if code else "has the same code of it"
     reason = lacking if serving else "serves it"
-    raise NoWorker(
+    return NoWorker(
         f"card {run.card}: no live worker {reason}; start one with `mutoscope up`. "
         f"Run {run.id} stays queued and is taken as soon as one is there"
     )
 
 
-async def _wait(runtime: Runtime, run: RunRecord) -> RunRecord:
+async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, ArtifactRef]]:
     """Poll until the run ends. Raises RunFailed or RunCancelled with the recorded line."""
-    started, watch = time.monotonic(), observer.get()
-    shown: RunRecord | None = None
+    started, watch, shown = time.monotonic(), observer.get(), run
     while True:
-        run = await asyncio.to_thread(runtime.catalog.runs.get, run.id)
+        await asyncio.sleep(_pause(runtime, time.monotonic() - started))
+        run, outputs = await asyncio.to_thread(_look, runtime, run.id)
         if watch is not None and run != shown:
             watch(run)
             shown = run
         if run.finished:
             break
-        waited = time.monotonic() - started
-        await asyncio.sleep(min(max(runtime.settings.poll_seconds, _PATIENCE * waited), _SLOWEST_POLL))
     if run.state == "cancelled":
         raise RunCancelled(
             f"run {run.id} of {run.card} was cancelled: start the workflow again to run it anew"
@@ -149,4 +174,18 @@ async def _wait(runtime: Runtime, run: RunRecord) -> RunRecord:
         raise RunFailed(
             f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
         )
-    return run
+    return run, outputs
+
+
+def _look(runtime: Runtime, run_id: str) -> tuple[RunRecord, dict[str, ArtifactRef]]:
+    """The run as it is now, with its outputs once it has succeeded."""
+    run = runtime.catalog.runs.get(run_id)
+    return run, runtime.catalog.runs.outputs(run_id) if run.state == "succeeded" else {}
+
+
+def _pause(runtime: Runtime, waited: float) -> float:
+    """Seconds until the next look: brisk at first, as many runs are short, then a share of the wait."""
+    poll = runtime.settings.poll_seconds
+    if waited < _BRISK_SECONDS:
+        return poll / 4
+    return min(max(poll, _PATIENCE * waited), _SLOWEST_POLL)
