@@ -58,13 +58,9 @@ def inspect_folder(folder: Path, specs: Sequence[ComponentSpec], pipelines: Sequ
     index = _read_index(folder, pipelines)
     contents = Contents(folder, index)
     for spec in specs:
-        entry = index.get(spec.name)
-        if _absent(entry):
-            if spec.optional:
-                continue
-            raise InvalidFolder(f"{folder / INDEX} names no {spec.name}: use a folder with every component")
-        _check_class(folder, spec, entry)
-        _inspect_component(contents, spec, str(entry[1]))
+        declared = _declared_class(contents, spec)
+        if declared is not None:
+            _inspect_component(contents, spec, declared)
     return contents
 
 
@@ -84,16 +80,22 @@ def _read_index(folder: Path, pipelines: Sequence[str]) -> dict[str, Any]:
     return index
 
 
-def _absent(entry: Any) -> bool:
-    return entry is None or (isinstance(entry, list) and (len(entry) != 2 or entry[1] is None))
-
-
-def _check_class(folder: Path, spec: ComponentSpec, entry: Any) -> None:
-    if not isinstance(entry, list) or not all(isinstance(part, str) for part in entry):
-        raise InvalidFolder(f"{folder / INDEX} describes {spec.name} as {entry!r}: expected [library, class]")
+def _declared_class(contents: Contents, spec: ComponentSpec) -> str | None:
+    """The class the index gives a component; None where an optional one is absent, which it writes as
+    nulls.
+    """
+    path, entry = contents.folder / INDEX, contents.index.get(spec.name)
+    if entry in (None, [None, None]):
+        if spec.optional:
+            return None
+        raise InvalidFolder(f"{path} names no {spec.name}: use a folder with every component")
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], str):
+        raise InvalidFolder(f"{path} describes {spec.name} as {entry!r}: expected [library, class]")
     if entry[1] not in spec.classes:
-        wanted = " or ".join(spec.classes)
-        raise InvalidFolder(f"{folder / INDEX} declares {spec.name} as {entry[1]}: the card needs {wanted}")
+        raise InvalidFolder(
+            f"{path} declares {spec.name} as {entry[1]}: the card needs {' or '.join(spec.classes)}"
+        )
+    return str(entry[1])
 
 
 def _inspect_component(contents: Contents, spec: ComponentSpec, declared: str) -> None:

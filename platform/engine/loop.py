@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mutoscope.platform.engine.card import Recipe
 from mutoscope.platform.engine.request import Output, Request
@@ -53,15 +53,22 @@ class LoopState:
     capture: dict[str, Any] | None = None
 
 
-class Loop(Protocol):
-    """A driven state machine over the program's slots."""
+StateT = TypeVar("StateT", bound=LoopState)
 
-    name: str
 
-    def init(self, slots: Mapping[str, Any]) -> LoopState: ...
-    def next(self, state: LoopState) -> WorkPlan | Done: ...
-    def advance(self, state: LoopState, result: Any) -> None: ...
-    def finalize(self, state: LoopState) -> Mapping[str, Any]: ...
+class Loop(Protocol[StateT]):
+    """A driven state machine over the program's slots.
+
+    `init` makes the state of one request and `finalize` turns it into the slots the node fills; between them
+    `next` describes a step and `advance` books its result in the state.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def init(self, slots: Mapping[str, Any]) -> StateT: ...
+    def next(self, state: StateT) -> WorkPlan | Done: ...
+    def advance(self, state: StateT, result: Any) -> None: ...
+    def finalize(self, state: StateT) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class LoopNode:
     the request and its inputs only.
     """
 
-    loop: Loop
+    loop: Loop[Any]
     total: Callable[[Mapping[str, Any]], int]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     T5Config,
     T5EncoderModel,
+    T5Tokenizer,
 )
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 
@@ -35,6 +37,8 @@ WORDS = [
     "below",
 ]
 PROMPT_TOKENS = 12
+VOCABULARY = 64
+"""Rows of the text encoders' embeddings; every tokenizer here has fewer tokens."""
 RECIPE = {
     "height": 16,
     "width": 24,
@@ -51,6 +55,7 @@ def save_tiny_flux(
     scheduler: dict[str, Any] | None = None,
     guidance_embeds: bool = False,
     recipe: dict[str, Any] | None = None,
+    published_tokenizers: bool = False,
 ) -> Path:
     """Write a FLUX folder: 16 x 24 pixels by default, VAE factor 2, 24 image tokens of 16 channels.
 
@@ -58,6 +63,8 @@ def save_tiny_flux(
         seed: of every constructor's random weights.
         scheduler: fields of the FlowMatchEulerDiscreteScheduler's configuration.
         recipe: written as `recipe.json`; `RECIPE` if None, no file if empty.
+        published_tokenizers: CLIP's and T5's own classes, in the files FLUX.1 is published with, instead of a
+            word tokenizer for both.
     """
     tokenizer = word_tokenizer()
     pipeline = FluxPipeline(
@@ -72,6 +79,8 @@ def save_tiny_flux(
     disable_progress_bar()
     pipeline.save_pretrained(folder)
     enable_progress_bar()
+    if published_tokenizers:
+        _publish_tokenizers(folder)
     recipe = RECIPE if recipe is None else recipe
     if recipe:
         (folder / "recipe.json").write_text(json.dumps(recipe))
@@ -90,6 +99,46 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         model_max_length=PROMPT_TOKENS,
     )
+
+
+def _publish_tokenizers(folder: Path) -> None:
+    index = json.loads((folder / "model_index.json").read_text())
+    index |= {
+        "tokenizer": ["transformers", "CLIPTokenizer"],
+        "tokenizer_2": ["transformers", "T5TokenizerFast"],
+    }
+    (folder / "model_index.json").write_text(json.dumps(index))
+    for name in ("tokenizer", "tokenizer_2"):
+        for path in (folder / name).iterdir():
+            path.unlink()
+    _write_clip_tokenizer(folder / "tokenizer")
+    pieces = ["<pad>", "</s>", "<unk>", "▁a", "▁red", "▁circle", "▁", *string.ascii_lowercase]
+    scored = [(piece, -1.0 - at) for at, piece in enumerate(pieces)]
+    T5Tokenizer(vocab=scored, extra_ids=0).save_pretrained(folder / "tokenizer_2")
+
+
+def _write_clip_tokenizer(folder: Path) -> None:
+    """Byte-pair files as OpenAI published them: characters, two merges and the two marks."""
+    merges = [("r", "e"), ("re", "d</w>")]
+    tokens = [*string.ascii_lowercase, *(f"{letter}</w>" for letter in string.ascii_lowercase)]
+    tokens += ["".join(pair) for pair in merges] + ["<|startoftext|>", "<|endoftext|>"]
+    marks = {
+        "bos_token": tokens[-2],
+        "eos_token": tokens[-1],
+        "unk_token": tokens[-1],
+        "pad_token": tokens[-1],
+    }
+    config = {
+        **marks,
+        "model_max_length": PROMPT_TOKENS,
+        "tokenizer_class": "CLIPTokenizer",
+        "do_lower_case": True,
+    }
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    (folder / "vocab.json").write_text(json.dumps({token: at for at, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n")
+    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
 def _transformer(seed: int, guidance_embeds: bool) -> FluxTransformer2DModel:
@@ -129,7 +178,7 @@ def _clip(seed: int) -> CLIPTextModel:
     torch.manual_seed(seed)
     return CLIPTextModel(
         CLIPTextConfig(
-            vocab_size=len(WORDS),
+            vocab_size=VOCABULARY,
             hidden_size=32,
             intermediate_size=37,
             num_hidden_layers=2,
@@ -146,5 +195,5 @@ def _clip(seed: int) -> CLIPTextModel:
 def _t5(seed: int) -> T5EncoderModel:
     torch.manual_seed(seed)
     return T5EncoderModel(
-        T5Config(vocab_size=len(WORDS), d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4)
+        T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4)
     )

@@ -25,10 +25,11 @@ FOLDERS: dict[str, dict[str, Any]] = {
             "max_image_seq_len": 64,
         },
         "guidance_embeds": True,
+        "published_tokenizers": True,
     },
     "no recipe": {"recipe": {}},
 }
-"""How each folder is made. "dev" is laid out as FLUX.1-dev: dynamic shift and embedded guidance."""
+"""How each folder is made. "dev" is laid out as FLUX.1-dev: dynamic shift, embedded guidance, tokenizers."""
 
 
 @pytest.fixture(scope="session", autouse=True)
