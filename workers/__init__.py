@@ -6,6 +6,7 @@
     residency   loaded instances by pinned weights, least recently used out; weight_cache: store -> local folders
     heartbeat   a thread that renews leases and reports what was cancelled or lost meanwhile
     progress    throttled step reports
+    lookout     when to look at the queue
     shutdown    SIGTERM once to drain, twice to stop
     device      which device, and the numeric contract it promises
     faults      named points at which tests may stop or break the process

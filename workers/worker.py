@@ -31,6 +31,7 @@ from mutoscope.workers.device import Device, is_out_of_memory
 from mutoscope.workers.executor import Executor, error_record
 from mutoscope.workers.faults import FaultPoints
 from mutoscope.workers.heartbeat import Heartbeat
+from mutoscope.workers.lookout import Lookout
 from mutoscope.workers.progress import ProgressReports
 from mutoscope.workers.residency import Residency
 from mutoscope.workers.shutdown import Shutdown
@@ -104,7 +105,8 @@ class Worker:
         )
         self._active: dict[str, _Active] = {}
         self._state = "starting"
-        self._look_again_at = 0.0
+        self._watch = catalog.watch()
+        self._lookout = Lookout(self._watch, settings.poll_seconds)
         self._drain_until: float | None = None
         self._idle_since = time.monotonic()
 
@@ -165,18 +167,15 @@ class Worker:
 
     def _claim(self) -> None:
         free = self._settings.concurrency - len(self._active)
-        now = time.monotonic()
-        # While runs are active a look at the queue is due once per poll interval, not once per (maybe tiny) step.
-        if not free or now < self._look_again_at:
+        if not free or not self._lookout.due():
             return
-        self._look_again_at = now + (self._settings.poll_seconds if self._active else 0.0)
         try:
             runs = self._catalog.runs.claim(
                 self.id, self._contracts, self._settings.lease_seconds, free, card_digests=self._card_digests
             )
         except MutoscopeError as error:
-            log.warning("cannot claim: %s", error)
-            self._look_again_at = now + CATALOG_RETRY_S
+            log.warning("cannot claim, trying again in %.0f s: %s", CATALOG_RETRY_S, error)
+            self._lookout.not_for(CATALOG_RETRY_S)
             return
         for run in runs:
             self._heartbeat.watch(run.id)
@@ -243,8 +242,7 @@ class Worker:
             log.exception("not reported, left to its lease: run=%s", run.id)
         finally:
             self._heartbeat.unwatch(run.id)
-            # A slot is free: the next run need not wait for the next poll.
-            self._look_again_at = 0.0
+            self._lookout.at_once()
 
     def _conclude(self, active: _Active) -> None:
         run, ticket = active.run, active.ticket
@@ -285,6 +283,7 @@ class Worker:
             self._report(active.run, lambda active=active: self._release(active))
         self._active.clear()
         self._heartbeat.stop()
+        self._watch.close()
         try:
             self._catalog.workers.mark_stopped(self.id)
         except MutoscopeError as error:

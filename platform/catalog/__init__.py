@@ -6,6 +6,7 @@
     runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and made
     lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
+    watch       whether anything changed, cheaply
     catalog     all of it behind one object
 
 The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `platform.refs`.

@@ -8,6 +8,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.lineage import Lineage
 from mutoscope.platform.catalog.runs import Runs
+from mutoscope.platform.catalog.watch import Watch
 from mutoscope.platform.catalog.weights import Weights
 from mutoscope.platform.catalog.workers import Workers
 from mutoscope.platform.catalog.workflows import Workflows
@@ -53,6 +54,10 @@ class Catalog:
             schema.migrate(database)
         finally:
             database.close()
+
+    def watch(self) -> Watch:
+        """A cheap way to wait for news; see `Watch`. Close it when done."""
+        return Watch(self._database)
 
     @property
     def url(self) -> str:
