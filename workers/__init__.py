@@ -1,17 +1,18 @@
-"""The GPU worker: a long-lived process that claims queued runs, keeps cards resident and records what it made.
+"""The GPU worker: a long-lived process that claims runs, keeps cards resident and records what it made.
 
-    __main__    the command line: `python -m mutoscope.workers`
-    worker      the main loop: claim, step, deliver; drains on SIGTERM
-    executor    one run's ends: stored inputs to a request, outputs to stored artifacts and rows
-    residency   loaded instances by pinned weights, least recently used out; weight_cache: store -> local folders
-    heartbeat   a thread that renews leases and reports what was cancelled or lost meanwhile
-    progress    throttled step reports
-    lookout     when to look at the queue
-    shutdown    SIGTERM once to drain, twice to stop
-    device      which device, and the numeric contract it promises
-    faults      named points at which tests may stop or break the process
+    __main__      the command line: `python -m mutoscope.workers`
+    worker        the main loop: claim, step, deliver
+    executor      a run's two ends: stored inputs to a request, outputs to stored artifacts and rows
+    residency     loaded instances by pinned weights, least recently used out
+    weight_cache  pinned weights as folders on the local disk
+    heartbeat     a thread that renews leases and reports what was cancelled or lost meanwhile
+    progress      throttled step reports
+    lookout       when to look at the queue
+    shutdown      SIGTERM once to drain, twice to stop
+    device        which device, and the numeric contract it promises
+    faults        named points at which tests may stop or break the process
 
-The engine is driven by one thread, so nothing in it needs a lock. The worker imports no orchestrator: it talks to the
-catalog, the store and the engine alone. What it cannot report (a catalog that is away, a kill) needs no report: the
-lease runs out and the run is taken again.
+The engine is driven by one thread, so nothing in it needs a lock. The worker imports no orchestrator: it
+talks to the catalog, the store and the engine alone. What it cannot report (a catalog that is away, a kill)
+needs no report: the lease runs out and the run is taken again.
 """

@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    # Signals count from the first moment: a worker asked to end while torch is still being imported must not serve.
+    # Signals count from the first moment: a worker asked to end while torch is still being imported must not
+    # serve.
     from mutoscope.workers.shutdown import Shutdown
 
     shutdown = Shutdown()
@@ -51,7 +52,9 @@ def _serve(options: argparse.Namespace) -> None:
     store.check_writable()
     limits = Limits(drain_seconds=options.drain_seconds, idle_exit_seconds=options.idle_exit)
     try:
-        Worker(settings, catalog, store, open_device(settings), serving, limits=limits, shutdown=shutdown).run()
+        Worker(
+            settings, catalog, store, open_device(settings), serving, limits=limits, shutdown=shutdown
+        ).run()
     finally:
         catalog.close()
 
@@ -61,8 +64,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m mutoscope.workers",
         description="Serve queued runs. SIGTERM drains; a second one stops at the next step boundary.",
     )
-    parser.add_argument("--card", action="append", metavar="ID", help="serve this card; may be repeated (default: all)")
-    parser.add_argument("--name", default="worker", help="how the log lines name this worker (default: %(default)s)")
+    parser.add_argument(
+        "--card", action="append", metavar="ID", help="serve this card; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--name", default="worker", help="how the log lines name this worker (default: %(default)s)"
+    )
     parser.add_argument(
         "--drain-seconds",
         type=float,
@@ -70,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long running work may go on after SIGTERM before it is handed back (default: %(default)s)",
     )
-    parser.add_argument("--idle-exit", type=float, metavar="S", help="end after being without work for this long")
+    parser.add_argument(
+        "--idle-exit", type=float, metavar="S", help="end after being without work for this long"
+    )
     return parser
 
 

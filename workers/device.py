@@ -1,7 +1,7 @@
 """The device a worker computes on, and the numeric contract it keeps there.
 
-The contract is part of every memo key: a worker takes only runs that were queued for exactly its contract, so bytes
-never depend on which machine happened to be free.
+The contract is part of every memo key: a worker takes only runs that were queued for exactly its contract, so
+bytes never depend on which machine happened to be free.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Device:
         return str(self.contract["device"])
 
     def free_unused(self) -> None:
-        """Give back memory that dropped tensors held, so that one request's failure costs the next one nothing."""
+        """Give back memory that dropped tensors held: one run's failure must not cost the next one."""
         gc.collect()
         if self.torch_device.type == "cuda":
             torch.cuda.empty_cache()

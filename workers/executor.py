@@ -51,8 +51,8 @@ class Executor:
     def deliver(self, run: RunRecord, result: Result, timings: Mapping[str, float]) -> dict[str, ArtifactRef]:
         """Store the outputs, then record them with their edges and the run's success in one transaction.
 
-        Bytes before rows: a worker that dies in between leaves unreferenced bytes, which the next attempt finds and
-        names again.
+        Bytes before rows: a worker that dies in between leaves unreferenced bytes, which the next attempt
+        finds and names again.
 
         Args:
             timings: seconds the worker spent around the engine; kept beside the engine's own.

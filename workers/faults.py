@@ -1,9 +1,9 @@
 """Named fault points, so that tests can stop or break a real worker process at the moments that matter.
 
-``MUTOSCOPE_FAULT`` holds ``point:action``, or ``point:action@n`` for the n-th time the point is passed; several are
-separated by commas. Actions: ``kill`` (SIGKILL to the own process: no handler, no flush) and ``raise`` (a
-FaultInjected error). ``MUTOSCOPE_FAULT_MARKER`` names a file to which a line is appended, and synced, just before the
-action, so that a test can prove that its fault fired and was not merely survived.
+``MUTOSCOPE_FAULT`` holds ``point:action``, or ``point:action@n`` for the n-th time the point is passed;
+several are separated by commas. Actions: ``kill`` (SIGKILL to the own process: no handler, no flush) and
+``raise`` (a InjectedError error). ``MUTOSCOPE_FAULT_MARKER`` names a file to which a line is appended, and
+synced, just before the action, so that a test can prove that its fault fired and was not merely survived.
 
 Without the variable a point costs one dictionary lookup.
 """
@@ -29,7 +29,7 @@ POINTS = frozenset(
 ACTIONS = frozenset({"kill", "raise"})
 
 
-class FaultInjected(RuntimeError):
+class InjectedError(RuntimeError):
     """Raised by the ``raise`` action; deliberately no MutoscopeError, as a real defect would not be one."""
 
 
@@ -40,14 +40,16 @@ class _Fault:
 
 
 def parse(text: str) -> dict[str, _Fault]:
-    """Read the variable's syntax. A misspelt point or action is an error: a fault that cannot fire proves nothing."""
+    """Read the variable's syntax. Raises InvalidParameter: a fault that cannot fire would prove nothing."""
     faults: dict[str, _Fault] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         point, _, rest = item.partition(":")
         action, _, nth = rest.partition("@")
         if point not in POINTS or action not in ACTIONS or not (nth or "1").isdecimal():
             known = f"{' | '.join(sorted(POINTS))}, {' | '.join(sorted(ACTIONS))}"
-            raise InvalidParameter("MUTOSCOPE_FAULT", item, f"use point:action or point:action@n with {known}")
+            raise InvalidParameter(
+                "MUTOSCOPE_FAULT", item, f"use point:action or point:action@n with {known}"
+            )
         faults[point] = _Fault(action, int(nth or "1"))
     return faults
 
@@ -70,7 +72,7 @@ class FaultPoints:
         self._mark(point)
         if fault.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        raise FaultInjected(f"fault injected at {point}")
+        raise InjectedError(f"fault injected at {point}")
 
     def _mark(self, point: str) -> None:
         if self._marker is None:

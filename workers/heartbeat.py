@@ -1,11 +1,12 @@
 """The heartbeat: a thread that keeps the worker's leases and its row alive while the main thread computes.
 
-A step, a load or an upload can take longer than a lease. The main thread therefore never renews; this thread does, on
-its own database connection, and collects what it learns on the way: runs somebody wants cancelled, and runs whose lease
-is gone. The main thread picks both up between two steps.
+A step, a load or an upload can take longer than a lease. The main thread therefore never renews; this thread
+does, on its own database connection, and collects what it learns on the way: runs somebody wants cancelled,
+and runs whose lease is gone. The main thread picks both up between two steps.
 
-A catalog that does not answer is logged and tried again at the next beat. If it stays away for longer than the lease,
-other workers may take the runs; the late result is then refused when it is reported, so nothing is counted twice.
+A catalog that does not answer is logged and tried again at the next beat. If it stays away for longer than
+the lease, other workers may take the runs; the late result is then refused when it is reported, so nothing is
+counted twice.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Heartbeat(threading.Thread):
         if watched:
             result = self._catalog.runs.renew(self._worker_id, watched, self._lease_seconds)
             with self._lock:
-                # A run that was reported while the renewal was under way is no longer watched: it is not "lost".
+                # A run that was reported while the renewal was under way is no longer watched: it is not
+                # "lost".
                 self._cancelled |= result.cancelled & self._watched
                 self._lost |= result.lost & self._watched
                 self._watched -= self._lost

@@ -1,9 +1,9 @@
 """When a worker looks at the queue.
 
-Looking costs a query; asking whether anything was committed at all costs a few microseconds (`catalog.watch`). So an
-idle worker asks every `poll_seconds` and looks only after a commit, which keeps the median wait of a queued run at half
-that interval and an idle worker under one per cent of a core. Once a second it looks anyhow: a lease that runs out
-commits nothing.
+Looking costs a query; asking whether anything was committed at all costs a few microseconds
+(`catalog.watch`). So an idle worker asks every `poll_seconds` and looks only after a commit, which keeps the
+median wait of a queued run at half that interval and an idle worker under one per cent of a core. Once a
+second it looks anyhow: a lease that runs out commits nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ UNPROMPTED_S = 1.0
 class Lookout:
     """Decides; the worker looks."""
 
-    def __init__(self, watch: Watch, poll_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, watch: Watch, poll_seconds: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._watch = watch
         self._poll_seconds = poll_seconds
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Step reports to the catalog, throttled: a person sees at most a few frames a second, a write costs a transaction.
+"""Step reports to the catalog, throttled: nobody sees a hundred a second, and each is a transaction.
 
-A report also brings news back. A run that is followed anyway learns within one interval, rather than at the next
-heartbeat, that somebody wants it cancelled or that its lease is gone.
+A report also brings news back. A run that is followed anyway learns within one interval, rather than at the
+next heartbeat, that somebody wants it cancelled or that its lease is gone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ log = logging.getLogger(__name__)
 class ProgressReports:
     """Callbacks for the engine, one per run; all write through one catalog."""
 
-    def __init__(self, catalog: Catalog, worker_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, catalog: Catalog, worker_id: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._catalog = catalog
         self._worker_id = worker_id
         self._clock = clock
 
-    def of(self, run_id: str, *, on_cancel: Callable[[], None], on_lost: Callable[[], None]) -> Callable[[Progress], None]:
+    def of(
+        self, run_id: str, *, on_cancel: Callable[[], None], on_lost: Callable[[], None]
+    ) -> Callable[[Progress], None]:
         """The progress callback of one run."""
         last = self._clock()
 

@@ -1,8 +1,8 @@
 """Which cards are resident on the device, at which weight versions.
 
-An instance is keyed by its card and the digest of every component: a run gets exactly the weights it pinned, and two
-versions of a card may be resident side by side. Instances in use stay; of the others the least recently used ones make
-way when the budget is reached or the device runs out of memory while loading.
+An instance is keyed by its card and the digest of every component: a run gets exactly the weights it pinned,
+and two versions of a card may be resident side by side. Instances in use stay; of the others the least
+recently used ones make way when the budget is reached or the device runs out of memory while loading.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class _Resident:
 class Residency:
     """Loaded instances, least recently used first. Used by the worker's main thread only."""
 
-    def __init__(self, cards: Mapping[str, Card], store: ArtifactStore, cache: WeightCache, device: Device) -> None:
+    def __init__(
+        self, cards: Mapping[str, Card], store: ArtifactStore, cache: WeightCache, device: Device
+    ) -> None:
         self._cards = cards
         self._store = store
         self._cache = cache
@@ -96,7 +98,7 @@ class Residency:
         return _Resident(instance, size)
 
     def _make_room(self, size: int) -> None:
-        """Drop idle instances, oldest first, until `size` more bytes fit the budget or nothing idle is left."""
+        """Drop idle instances, oldest first, until `size` more bytes fit the budget."""
         held = sum(resident.size for resident in self._resident.values())
         for key in [key for key, resident in self._resident.items() if not resident.users]:
             if held + size <= self._device.memory_budget:
@@ -105,7 +107,7 @@ class Residency:
             self._device.free_unused()
 
     def _retry_without_idle(self, load: Callable[[], Instance]) -> Instance:
-        """The budget counts stored bytes; if the device needs more after all, everything idle makes way once."""
+        """The budget counts stored bytes. If the device needs more, everything idle makes way, once."""
         try:
             return load()
         except Exception as error:

@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class Shutdown:
-    """Counts the requests. The handler only counts: everything else happens in the main loop, between two steps."""
+    """Counts the requests. What follows from them happens in the main loop, between two steps."""
 
     def __init__(self) -> None:
         self.requests = 0

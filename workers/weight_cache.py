@@ -1,13 +1,13 @@
 """Pinned components as folders on the local disk.
 
 A run pins each component by the digest of its manifest. This cache turns such a digest into a folder that
-`from_pretrained` can read: ``<root>/<digest>/<path>``. Files are hard links into the store where it is a folder on the
-same filesystem, so weights exist once on the disk; otherwise they are downloaded. Either way their bytes are verified
-before they are used, and a folder appears complete or not at all.
+`from_pretrained` can read: ``<root>/<digest>/<path>``. Files are hard links into the store where it is a
+folder on the same filesystem, so weights exist once on the disk; otherwise they are downloaded. Either way
+their bytes are verified before they are used, and a folder appears complete or not at all.
 
-Reading hundreds of gigabytes at every start only to find them unchanged would be wasteful, so each folder keeps what
-its files looked like (size, mtime, inode) when they were verified. A file that still looks the same is trusted; any
-other one is hashed again, and a folder that fails is rebuilt from the store.
+Reading hundreds of gigabytes at every start only to find them unchanged would be wasteful, so each folder
+keeps what its files looked like (size, mtime, inode) when they were verified. A file that still looks the
+same is trusted; any other one is hashed again, and a folder that fails is rebuilt from the store.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class WeightCache:
             self._store.download(file.digest, path)
         elif (found := _sha256(path)) != file.digest:
             raise ArtifactCorrupt(
-                f"artifact {file.digest[:12]} (weight file {file.path}) is damaged in the store, its bytes hash to "
-                f"{found[:12]}: import the weights again to repair it"
+                f"artifact {file.digest[:12]} (weight file {file.path}) is damaged in the store, its bytes hash "
+                f"to {found[:12]}: import the weights again to repair it"
             )
 
 
@@ -91,7 +91,7 @@ def _link(source: Path, path: Path) -> bool:
 
 
 def _is_intact(folder: Path, manifest: ComponentManifest) -> bool:
-    """Whether every file is what the manifest says; files that changed since they were verified are hashed again."""
+    """Whether every file is what the manifest says. Those that changed since they were verified, by hash."""
     stamps = _read_stamps(folder)
     changed = False
     for file in manifest.files:
@@ -132,7 +132,7 @@ def _write_stamps(folder: Path, manifest: ComponentManifest) -> None:
 
 
 def _install(staging: Path, folder: Path, manifest: ComponentManifest) -> None:
-    """Rename into place. What another worker has just built stays, since it may be loading from it; damage makes way."""
+    """Rename into place. Damage makes way; what another worker has just built stays, it may be in use."""
     while True:
         try:
             staging.rename(folder)

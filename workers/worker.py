@@ -1,11 +1,11 @@
 """The worker's main loop: claim, step, deliver.
 
-One thread drives the engine and everything that touches a device. Between two steps it looks up: for runs to claim, for
-runs to stop, for tickets that are done, for a request to end. Nothing here blocks for longer than a step, a load or an
-upload, and the heartbeat keeps the leases meanwhile.
+One thread drives the engine and everything that touches a device. Between two steps it looks up: for runs to
+claim, for runs to stop, for tickets that are done, for a request to end. Nothing here blocks for longer than
+a step, a load or an upload, and the heartbeat keeps the leases meanwhile.
 
-Every run ends in exactly one report: succeeded, failed, cancelled or handed back. A report that does not get through is
-not repeated here: the lease runs out, and whoever claims the run next computes it again.
+Every run ends in exactly one report: succeeded, failed, cancelled or handed back. A report that does not get
+through is not repeated here: the lease runs out, and whoever claims the run next computes it again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mutoscope.platform.artifacts import ArtifactStore
@@ -111,8 +112,10 @@ class Worker:
         self._idle_since = time.monotonic()
 
     def run(self) -> None:
-        """Serve until asked to end. Whatever happens, runs still held are handed back and the worker is marked
-        stopped."""
+        """Serve until asked to end.
+
+        Whatever happens, runs still held are handed back and the worker is marked stopped.
+        """
         self._catalog.workers.register(self._info())
         self._heartbeat.start()
         try:
@@ -197,11 +200,11 @@ class Worker:
             held = weights
             timings = {"worker.inputs": decoded - started, "worker.load": time.perf_counter() - decoded}
             report = self._progress.of(
-                run.id, on_cancel=lambda: self._cancel(run.id), on_lost=lambda: self._lose(run.id)
+                run.id, on_cancel=partial(self._cancel, run.id), on_lost=partial(self._lose, run.id)
             )
             ticket = self._engine.submit(instance, request, report)
         except Exception as error:
-            self._report(run, lambda: self._fail(run, error))
+            self._report(run, partial(self._fail, run, error))
             if held is not None:
                 self._residency.release(run.card, held)
             return
@@ -229,11 +232,11 @@ class Worker:
         """Report what is done, and let go of it."""
         for active in [active for active in self._active.values() if active.ticket.done]:
             del self._active[active.run.id]
-            self._report(active.run, lambda active=active: self._conclude(active))
+            self._report(active.run, partial(self._conclude, active))
             self._residency.release(str(active.run.card), active.weights)
 
     def _report(self, run: RunRecord, report: Callable[[], None]) -> None:
-        """Make a run's one report. If it does not get through, the lease runs out and the run is taken again."""
+        """Make a run's one report; without it the lease runs out and the run is taken again."""
         try:
             report()
         except LeaseLost as error:
@@ -269,7 +272,7 @@ class Worker:
         log.info("succeeded run=%s card=%s %s", run.id, run.card, made)
 
     def _fail(self, run: RunRecord, error: Exception) -> None:
-        """Record a failure. The same code would fail on the same input again, so only trouble on the way is retried."""
+        """Record a failure. The same input would fail again: only trouble on the way to it is retried."""
         record = error_record(error)
         retry = isinstance(error, ConnectionError | TimeoutError | CatalogError)
         log.error("failed run=%s card=%s retry=%s: %s", run.id, run.card, retry, record["message"])
@@ -280,7 +283,7 @@ class Worker:
     def _stop(self) -> None:
         for active in self._active.values():
             log.info("handed back run=%s", active.run.id)
-            self._report(active.run, lambda active=active: self._release(active))
+            self._report(active.run, partial(self._release, active))
         self._active.clear()
         self._heartbeat.stop()
         self._watch.close()
@@ -294,7 +297,7 @@ class Worker:
         self._catalog.runs.release(active.run.id, self.id)
 
     def _set_state(self, state: str) -> None:
-        """Change what the worker's row says, now; a catalog that is away learns it from the next heartbeat."""
+        """Change what the worker's row says. A catalog that is away learns it from the next heartbeat."""
         self._state = state
         self._heartbeat.describe(self._cards(), state)
         try:

@@ -1,9 +1,9 @@
 """Has anything changed? A question cheap enough to ask hundreds of times a second.
 
-On SQLite, `PRAGMA data_version` compares a counter in shared memory: it takes no lock, reads no page and costs a few
-microseconds, against half a millisecond for looking at the queue itself. An idle worker or a waiter can therefore poll
-at a few milliseconds without burning a core. Elsewhere there is no such counter: the answer is always yes, and the
-caller's own query, at its own pace, finds out.
+On SQLite, `PRAGMA data_version` compares a counter in shared memory: it takes no lock, reads no page and
+costs a few microseconds, against half a millisecond for looking at the queue itself. An idle worker or a
+waiter can therefore poll at a few milliseconds without burning a core. Elsewhere there is no such counter:
+the answer is always yes, and the caller's own query, at its own pace, finds out.
 
 Time passing is not a change: whoever waits for a lease to run out must look by itself now and then.
 """

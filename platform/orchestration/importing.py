@@ -1,8 +1,9 @@
 """Weights import: a folder of weights becomes artifacts, one recorded run and weight versions.
 
-Bytes first, then one row for the run with every file and component it generated, then the versions, all of a folder at
-once. Stopping anywhere leaves at most unreferenced bytes: never a version without its files, never a mixture of two
-folders. Importing the same bytes again changes nothing; a folder with one changed component makes one new version.
+Bytes first, then one row for the run with every file and component it generated, then the versions, all of a
+folder at once. Stopping anywhere leaves at most unreferenced bytes: never a version without its files, never
+a mixture of two folders. Importing the same bytes again changes nothing; a folder with one changed component
+makes one new version.
 
 No torch: the card's inspector decides from headers and configurations whether the folder is whole.
 """
@@ -29,7 +30,8 @@ def import_folder(
     """Store a folder's components and make them the card's live weights.
 
     Args:
-        origin: who brought the folder, recorded with the run; "starter" for weights that ship with the package.
+        origin: who brought the folder, recorded with the run; "starter" for weights that ship with the
+        package.
 
     Returns:
         The live version of each component, the recipe's included.
@@ -75,20 +77,26 @@ def read_recipe(store: ArtifactStore, card: Card, digest: str) -> Recipe:
     return card.recipe.model_validate_json(store.get(digest))
 
 
-def _put_files(store: ArtifactStore, folder: Path, component: str, paths: Sequence[str]) -> dict[str, ArtifactRef]:
+def _put_files(
+    store: ArtifactStore, folder: Path, component: str, paths: Sequence[str]
+) -> dict[str, ArtifactRef]:
     """Store one component's files; references by path within the component."""
     files: dict[str, ArtifactRef] = {}
     for path in paths:
         try:
             ref = store.put(folder / path, kind=manifest.FILE_KIND, media_type=_media_type(path))
         except FileNotFoundError:
-            raise InvalidFolder(f"{folder / path} is missing: copy the folder again from where it came") from None
+            raise InvalidFolder(
+                f"{folder / path} is missing: copy the folder again from where it came"
+            ) from None
         files[PurePosixPath(path).relative_to(component).as_posix()] = ref
     return files
 
 
 def _put_manifest(store: ArtifactStore, component: str, files: dict[str, ArtifactRef]) -> ArtifactRef:
-    listed = ComponentManifest(component, tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in files.items()))
+    listed = ComponentManifest(
+        component, tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in files.items())
+    )
     return store.put(
         listed.to_bytes(),
         kind=manifest.KIND,

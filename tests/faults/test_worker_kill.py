@@ -1,4 +1,6 @@
-"""Killing a worker at any moment: nothing recorded is lost, nothing is counted twice, the run goes on elsewhere."""
+"""Killing a worker at any moment: nothing recorded is lost, nothing is counted twice, the run goes on
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def test_a_long_step_keeps_its_lease(workshop: Workshop, tmp_path: Path) -> None
         until(gate.with_name("gate.reached").exists, "the run in its first step")
         first = workshop.catalog.runs.get(run.id)
         assert first.lease_expires_at is not None
-        # Well past the first lease: only the heartbeat thread can have renewed it, the main thread is in the step.
+        # Well past the first lease: only the heartbeat thread can have renewed it, the main thread is in the
+        # step.
         beyond = first.lease_expires_at + workshop.settings.lease_seconds
         until(lambda: (workshop.catalog.runs.get(run.id).lease_expires_at or 0) > beyond, "renewals")
         gate.touch()

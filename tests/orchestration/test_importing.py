@@ -83,7 +83,9 @@ def test_the_same_bytes_again_change_nothing(catalog: Catalog, store: ArtifactSt
     assert len(catalog.runs.list()) == 1
 
 
-def test_the_same_bytes_again_repair_the_store(catalog: Catalog, store: ArtifactStore, tmp_path: Path) -> None:
+def test_the_same_bytes_again_repair_the_store(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path
+) -> None:
     folder = write_folder(tmp_path / "folder")
     versions = import_folder(catalog, store, CARD, folder)
     path = store.local_path(versions["net"].digest)
@@ -103,7 +105,9 @@ def test_only_what_changed_gets_a_new_version(catalog: Catalog, store: ArtifactS
     assert (str(back["net"]), back["net"].digest) == ("tiny-test/net@3", before["net"].digest)
 
 
-def test_a_damaged_folder_leaves_nothing_behind(catalog: Catalog, store: ArtifactStore, tmp_path: Path) -> None:
+def test_a_damaged_folder_leaves_nothing_behind(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path
+) -> None:
     folder = write_folder(tmp_path / "folder")
     (folder / WEIGHTS).unlink()
     with pytest.raises(InvalidFolder, match=r"weights\.safetensors is missing"):
@@ -117,7 +121,9 @@ def test_a_file_that_vanishes_meanwhile_leaves_no_rows(
 ) -> None:
     folder = write_folder(tmp_path / "folder")
     inspect = CARD.inspect
-    monkeypatch.setattr(type(CARD), "inspect", lambda card, path: (inspect(path), (folder / WEIGHTS).unlink())[0])
+    monkeypatch.setattr(
+        type(CARD), "inspect", lambda card, path: (inspect(path), (folder / WEIGHTS).unlink())[0]
+    )
     with pytest.raises(InvalidFolder, match="is missing"):
         import_folder(catalog, store, CARD, folder)
     assert is_blank(catalog)
@@ -141,7 +147,9 @@ def test_a_crash_before_publication_changes_no_live_weights(
     assert [version.ordinal for version in after.values()] == [2, 2]
 
 
-def test_a_component_the_new_folder_lacks_is_retired(catalog: Catalog, store: ArtifactStore, tmp_path: Path) -> None:
+def test_a_component_the_new_folder_lacks_is_retired(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path
+) -> None:
     first = import_folder(catalog, store, CARD, write_folder(tmp_path / "first"))
     extra = catalog.weights.publish(CARD.id, "image_encoder", first["net"].digest)
     assert set(catalog.weights.live(CARD.id)) == {"net", "recipe", "image_encoder"}

@@ -9,7 +9,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 90.0
-"""Seconds until a wait is given up. Generous: it is reached only when something is broken, or the machine is choked."""
+"""Seconds until a wait is given up. Generous: it is reached only when something is broken, or the machine is
+choked.
+"""
 
 
 def until(probe: Callable[[], T | None], what: str, *, seconds: float = PATIENCE_S, every: float = 0.02) -> T:

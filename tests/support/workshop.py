@@ -1,4 +1,6 @@
-"""A home with a migrated catalog, a store and the test card's weights, and real worker processes to serve it."""
+"""A home with a migrated catalog, a store and the test card's weights, and real worker processes to serve
+it.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,11 @@ class Workshop:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a process needs to find this home and the test card."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MUTOSCOPE_", "PREFECT_"))}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MUTOSCOPE_", "PREFECT_"))
+        }
         return {
             **inherited,
             "PYTHONPATH": str(ROOT),

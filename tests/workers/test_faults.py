@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mutoscope.platform.errors import InvalidParameter
-from mutoscope.workers.faults import POINTS, FaultInjected, FaultPoints
+from mutoscope.workers.faults import POINTS, FaultPoints, InjectedError
 
 SOURCES = Path(__file__).parents[2] / "workers"
 
@@ -19,7 +19,7 @@ def test_fires_at_the_nth_passing_and_leaves_a_mark(tmp_path: Path) -> None:
     faults.hit("worker.after_claim")
     faults.hit("worker.step")
     assert not marker.exists()
-    with pytest.raises(FaultInjected, match="at worker.step"):
+    with pytest.raises(InjectedError, match=r"at worker\.step"):
         faults.hit("worker.step")
     assert marker.read_text() == "worker.step\n"
     faults.hit("worker.step")
@@ -31,7 +31,9 @@ def test_nothing_armed_nothing_happens() -> None:
         faults.hit(point)
 
 
-@pytest.mark.parametrize("text", ["worker.stop:kill", "worker.step", "worker.step:explode", "worker.step:kill@x"])
+@pytest.mark.parametrize(
+    "text", ["worker.stop:kill", "worker.step", "worker.step:explode", "worker.step:kill@x"]
+)
 def test_a_fault_that_could_not_fire_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter, match="MUTOSCOPE_FAULT"):
         FaultPoints({"MUTOSCOPE_FAULT": text})

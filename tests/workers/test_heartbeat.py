@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from mutoscope.platform.catalog import RunRecord, WorkerInfo
@@ -13,7 +11,7 @@ from tests.support.workshop import Workshop
 
 
 @pytest.fixture
-def beating(workshop: Workshop) -> Iterator[tuple[Workshop, Heartbeat, RunRecord]]:
+def beating(workshop: Workshop) -> tuple[Workshop, Heartbeat, RunRecord]:
     """A registered worker that holds one claimed run, and its heartbeat."""
     worker_id = new_id()
     workshop.catalog.workers.register(WorkerInfo(worker_id, "host", 1, "cpu"))
@@ -22,7 +20,7 @@ def beating(workshop: Workshop) -> Iterator[tuple[Workshop, Heartbeat, RunRecord
     workshop.catalog.runs.enqueue(spec, present=workshop.store.contains)
     (run,) = workshop.catalog.runs.claim(worker_id, {spec.card: spec.contract}, 5)
     heartbeat.watch(run.id)
-    yield workshop, heartbeat, run
+    return workshop, heartbeat, run
 
 
 def test_a_beat_extends_the_lease_and_describes_the_worker(

@@ -28,7 +28,10 @@ def test_an_unknown_card(workshop: Workshop) -> None:
 
 def test_a_device_that_is_not_there(workshop: Workshop) -> None:
     code, lines = complaint(workshop, MUTOSCOPE_DEVICE="cuda", CUDA_VISIBLE_DEVICES="")
-    assert (code, lines) == (2, ["error: device='cuda' is not valid: no CUDA device is visible to torch here; use cpu or auto"])
+    assert (code, lines) == (
+        2,
+        ["error: device='cuda' is not valid: no CUDA device is visible to torch here; use cpu or auto"],
+    )
 
 
 def test_a_misspelt_fault_point(workshop: Workshop) -> None:
@@ -56,8 +59,11 @@ def test_started_as_a_user_starts_it_and_without_an_orchestrator(workshop: Works
         assert "ready worker=" in worker.log
     probe = (
         "import sys, mutoscope.workers.__main__, mutoscope.workers.worker\n"
-        "sys.exit(', '.join(sorted({m.split('.')[0] for m in sys.modules} & {'prefect', 'diffusers', 'fastapi'})))"
+        "found = {m.split('.')[0] for m in sys.modules} & {'prefect', 'diffusers', 'fastapi'}\n"
+        "sys.exit(', '.join(sorted(found)))"
     )
     environment = workshop.environment()
-    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

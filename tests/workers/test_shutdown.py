@@ -65,6 +65,6 @@ def test_a_defect_hands_back_and_exits_with_a_traceback(workshop: Workshop) -> N
     with workshop.worker(MUTOSCOPE_FAULT="worker.step:raise") as worker:
         run = workshop.enqueue(seed=1).run
         assert worker.wait_exit() == 1
-        assert "FaultInjected: fault injected at worker.step" in worker.log
+        assert "InjectedError: fault injected at worker.step" in worker.log
     assert workshop.catalog.runs.get(run.id).state == "queued"
     assert worker.state() == "stopped"

@@ -19,8 +19,13 @@ FILES = {"config.json": b"{}", "shards/model-1.safetensors": b"weights" * 1000}
 
 
 def put_component(store: ArtifactStore) -> ArtifactRef:
-    refs = {path: store.put(data, kind="blob", media_type="application/octet-stream") for path, data in FILES.items()}
-    listed = ComponentManifest("net", tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in refs.items()))
+    refs = {
+        path: store.put(data, kind="blob", media_type="application/octet-stream")
+        for path, data in FILES.items()
+    }
+    listed = ComponentManifest(
+        "net", tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in refs.items())
+    )
     return store.put(listed.to_bytes(), kind=manifest.KIND, media_type=manifest.MEDIA_TYPE)
 
 

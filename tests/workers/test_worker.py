@@ -67,7 +67,9 @@ class TestOutcome:
         assert not np.array_equal(newest, oldest)
 
     def test_interleaved_runs_equal_serial_ones(self, shared: Workshop) -> None:
-        together = [shared.enqueue(seed=seed, num_inference_steps=40, shared=False).run.id for seed in (20, 21, 20)]
+        together = [
+            shared.enqueue(seed=seed, num_inference_steps=40, shared=False).run.id for seed in (20, 21, 20)
+        ]
         interleaved = [shared.catalog.runs.outputs(shared.wait(run_id).id) for run_id in together]
         serial = [
             shared.catalog.runs.outputs(shared.run(seed=seed, num_inference_steps=40, shared=False).id)
@@ -126,7 +128,9 @@ class TestFailure:
         assert run.error["type"] == "ArtifactCorrupt"
         assert image.digest[:12] in run.error["message"]
 
-    def test_weights_missing_from_the_store_are_named_and_other_versions_served(self, workshop: Workshop) -> None:
+    def test_weights_missing_from_the_store_are_named_and_other_versions_served(
+        self, workshop: Workshop
+    ) -> None:
         digest = workshop.catalog.weights.live(CARD.id)["net"].digest
         path = workshop.store.local_path(digest)
         assert path is not None
@@ -155,7 +159,9 @@ class TestCancel:
         assert shared.run(seed=51).state == "succeeded"
         until(lambda: f"cancelled run={run.id}" in serving.log, "the log line")
 
-    def test_a_caller_who_attaches_saves_the_run(self, shared: Workshop, serving: WorkerProcess, tmp_path: Path) -> None:
+    def test_a_caller_who_attaches_saves_the_run(
+        self, shared: Workshop, serving: WorkerProcess, tmp_path: Path
+    ) -> None:
         gate = tmp_path / "gate"
         run = shared.enqueue(seed=52, num_inference_steps=2, gate=str(gate), gate_step=1).run
         until(gate.with_name("gate.reached").exists, "the run at its gate")
@@ -175,7 +181,10 @@ class TestSelection:
         spec = shared.spec(seed=60)
         other_code = replace(spec, card_digest="0" * 64, memo_key="1" * 64)
         elsewhere = replace(spec, contract="0" * 64, memo_key="2" * 64)
-        left = [shared.catalog.runs.enqueue(s, present=shared.store.contains).run.id for s in (other_code, elsewhere)]
+        left = [
+            shared.catalog.runs.enqueue(s, present=shared.store.contains).run.id
+            for s in (other_code, elsewhere)
+        ]
         assert shared.run(seed=60).state == "succeeded", "queued after the two, served before them"
         assert [shared.catalog.runs.get(run_id).state for run_id in left] == ["queued", "queued"]
 

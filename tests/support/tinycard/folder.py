@@ -22,7 +22,13 @@ def write_folder(folder: Path, *, seed: int = 0, **recipe: object) -> Path:
     matrix = np.random.default_rng(seed).standard_normal((4, 4)).astype(np.float32)
     save_file({"matrix": matrix}, folder / WEIGHTS)
     (folder / CONFIG).write_text(json.dumps({"_class_name": "Matrix"}))
-    defaults = {"height": 4, "width": 4, "num_inference_steps": 3, "guidance_scale": 1.0, "max_sequence_length": 1}
+    defaults = {
+        "height": 4,
+        "width": 4,
+        "num_inference_steps": 3,
+        "guidance_scale": 1.0,
+        "max_sequence_length": 1,
+    }
     (folder / "recipe.json").write_text(json.dumps({**defaults, **recipe}))
     return folder
 
