@@ -163,8 +163,8 @@ class Claims:
         """Note where the run is: `step` finished work plans of `total`.
 
         Returns:
-            How the worker stands with it, so that one that reports often learns at once what a renewal would tell it
-            later: ``kept``, ``cancel`` (it should stop) or ``lost`` (the run is another's).
+            How the worker stands with it, so that one that reports often learns at once what a renewal would
+            tell it later: ``kept``, ``cancel`` (it should stop) or ``lost`` (the run is another's).
         """
         with self._database.write() as connection:
             values = {"stage": stage, "step": step, "total": total}

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select
 from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, edges, runs
+from mutoscope.platform.errors import UnknownReference
 from mutoscope.platform.refs import ArtifactRef
 
 assert [field.name for field in fields(RunRecord)] == list(runs.c.keys()), (
@@ -26,6 +27,7 @@ _ROLES = (
     .order_by(edges.c.role, edges.c.ordinal)
 )
 _ADD = insert(edges)
+_KNOWN = select(artifacts.c.digest).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
 
 
 def to_run(row: Row[*tuple[Any, ...]]) -> RunRecord:
@@ -37,6 +39,18 @@ def roles(connection: Connection, run_id: str, direction: str) -> dict[str, Arti
     """The artifacts at a run's edges, by role, in the order the roles sort."""
     rows = connection.execute(_ROLES, {"run_id": run_id, "direction": direction})
     return {row.role: to_ref(row) for row in rows}
+
+
+def require_known(connection: Connection, digests: Mapping[str, str]) -> None:
+    """Raise UnknownReference unless the catalog has a row for each of the artifacts, given by role."""
+    wanted = set(digests.values())
+    known = set(connection.execute(_KNOWN, {"digests": list(wanted)}).scalars()) if wanted else wanted
+    for role, digest in digests.items():
+        if digest not in known:
+            raise UnknownReference(
+                f"{role} is {digest[:12]}, which the catalog does not know: record the artifact first "
+                "(for weights, `mutoscope weights import`)"
+            )
 
 
 def add_edges(connection: Connection, run_id: str, direction: str, digests: Mapping[str, str]) -> None:

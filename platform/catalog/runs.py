@@ -14,9 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from mutoscope.platform.catalog.artifacts import prefix_range, record_all
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
-from mutoscope.platform.catalog.edges import add_edges, roles, to_run
+from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
-from mutoscope.platform.catalog.tables import artifacts, edges, in_flight, runs
+from mutoscope.platform.catalog.tables import edges, in_flight, runs
 from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
@@ -41,7 +41,6 @@ _ATTACH = (
 _INSERT = insert(runs).values(state="queued", created_at=now()).returning(runs)
 # What of a spec goes into the row; the rest becomes edges.
 _SPEC_COLUMNS = tuple(field.name for field in fields(RunSpec) if field.name not in ("inputs", "weights"))
-_KNOWN = select(artifacts.c.digest).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
 
 
 class Runs(Claims):
@@ -189,6 +188,9 @@ class Runs(Claims):
 
         Args:
             generated, used: role to artifact; a digest alone will do for one the catalog knows.
+
+        Raises:
+            UnknownReference: it does not know it.
         """
         run_id, used = new_id(), used or {}
         with self._database.write() as connection:
@@ -215,6 +217,7 @@ class Runs(Claims):
             digests = {
                 role: ref.digest if isinstance(ref, ArtifactRef) else ref for role, ref in used.items()
             }
+            require_known(connection, digests)
             add_edges(connection, run_id, "used", digests)
             add_edges(connection, run_id, "generated", {role: ref.digest for role, ref in generated.items()})
         return self.get(run_id)
@@ -251,7 +254,6 @@ class Runs(Claims):
 
     def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
         record_all(self._database, connection, spec.inputs.values())
-        _require_known(connection, spec.weights)
         values = {name: getattr(spec, name) for name in _SPEC_COLUMNS}
         values["parameters"] = dict(spec.parameters)
         values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
@@ -263,6 +265,7 @@ class Runs(Claims):
                 "inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}"
             )
         run = to_run(row)
+        require_known(connection, used)
         add_edges(connection, run.id, "used", used)
         return run
 
@@ -270,15 +273,3 @@ class Runs(Claims):
         query = select(runs.c.id).where(runs.c.memo_key == memo_key, in_flight)
         with self._database.read() as connection:
             return connection.execute(query).scalar_one_or_none()
-
-
-def _require_known(connection: Connection, weights: Mapping[str, str]) -> None:
-    if not weights:
-        return
-    known = set(connection.execute(_KNOWN, {"digests": list(set(weights.values()))}).scalars())
-    for component, digest in weights.items():
-        if digest not in known:
-            raise UnknownReference(
-                f"weights {digest[:12]} of {component} are not in the catalog: "
-                "`mutoscope weights import` them first"
-            )

@@ -104,7 +104,7 @@ class StoreContract:
         received: list[bytes] = []
 
         def read_what_is_expected() -> None:
-            # Such a reader stops when it has as many bytes as it expects, and never sees the end of the stream.
+            # Such a reader stops at the size it expects, and never asks whether the stream has ended.
             with store.open_read(ref.digest) as reader:
                 while sum(map(len, received)) < len(data):
                     received.append(reader.read(CHUNK_BYTES))
