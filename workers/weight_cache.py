@@ -74,7 +74,7 @@ class WeightCache:
             self._store.download(file.digest, path)
         elif (found := _sha256(path)) != file.digest:
             raise ArtifactCorrupt(
-                f"artifact {file.digest[:12]} (weight file {file.path}) is damaged in the store, its bytes hash "
+                f"artifact {file.digest[:12]} ({file.path}) is damaged in the store, its bytes hash "
                 f"to {found[:12]}: import the weights again to repair it"
             )
 

@@ -188,9 +188,7 @@ def show(record: dict[str, Any]) -> None:
         print(f"{name}: {value:.2f} ms, bar {bar:.0f} ms: {'met' if value <= bar else 'MISSED'}")
     if not record["representative"]:
         busy, cores = record["busy_cores_of_others"], record["machine"]["cores"]
-        print(
-            f"Not representative: others kept {busy:.1f} of {cores} cores busy. Run it again on an idle machine."
-        )
+        print(f"Not representative: others kept {busy:.1f} of {cores} cores busy. Repeat on an idle machine.")
 
 
 def main() -> None:
