@@ -26,7 +26,7 @@ from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer
 from mutoscope.platform.orchestration.plan import Origin
-from mutoscope.platform.orchestration.publish import ProgressFeed, publish_outcome
+from mutoscope.platform.orchestration.publish import ProgressFeed
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.submit import submit_run
 from mutoscope.platform.refs import ArtifactRef
@@ -79,7 +79,7 @@ async def _engine_run(card_id: str, request: dict[str, Any], profile: Profile) -
     except MutoscopeError as error:
         return Failed(message=str(error), data=error)
     if context is not None:
-        context.publications.spawn(publish_outcome(get_runtime(), outcome, client))
+        context.publications.spawn_outcome(get_runtime(), outcome, client)
     return Completed(name="Cached" if outcome.disposition == "hit" else "Completed", data=outcome.outputs)
 
 
@@ -105,7 +105,7 @@ def _telemetry(card_id: str, context: WorkflowContext | None, client: PrefectCli
         yield
         return
     around, publications = observer.get(), context.publications
-    feed = ProgressFeed(card_id, client)
+    feed = ProgressFeed(card_id, client, publications.turn)
     started = False
 
     def observe(run: RunRecord) -> None:

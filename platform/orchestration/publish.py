@@ -35,6 +35,8 @@ _log = get_logger("mutoscope.publish")
 
 _PROGRESS_SECONDS = 0.5
 _DRAIN_SECONDS = 10.0
+_MAX_OUTCOMES = 50
+"""Runs of one workflow execution whose results are published. The catalog and the gateway show them all."""
 
 
 class Publications:
@@ -42,6 +44,15 @@ class Publications:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self.turn = asyncio.Lock()
+        """Held while a publication talks to the API: one at a time, so that they take little from runs."""
+        self._outcomes = 0
+
+    def spawn_outcome(self, runtime: Runtime, outcome: Outcome, client: PrefectClient) -> None:
+        """Publish a run's result, unless this execution has published enough of them."""
+        self._outcomes += 1
+        if self._outcomes <= _MAX_OUTCOMES:
+            self.spawn(publish_outcome(runtime, outcome, client, self.turn))
 
     def spawn(self, publication: Coroutine[Any, Any, None]) -> None:
         """Start a publication; it inherits the Prefect run context of the caller."""
@@ -75,37 +86,43 @@ class Publications:
 class ProgressFeed:
     """One run's progress artifact. `observe` costs nothing; the API hears at most twice a second."""
 
-    def __init__(self, card: str, client: PrefectClient) -> None:
+    def __init__(self, card: str, client: PrefectClient, turn: asyncio.Lock) -> None:
         self._key = f"{card}-progress"
         self._client = client
+        self._turn = turn
         self._latest: RunRecord | None = None
-        self._changed = asyncio.Event()
+        self._sent: RunRecord | None = None
         self._closed = asyncio.Event()
 
     def observe(self, run: RunRecord) -> None:
         self._latest = run
-        self._changed.set()
 
     def close(self) -> None:
-        """The run has ended, well or not: publish its last state and stop."""
+        """The run has ended, well or not: its last state is still published, then no more."""
         self._closed.set()
-        self._changed.set()
 
     async def publish(self) -> None:
-        """Create the artifact at the first news and keep it current until `close`."""
+        """Create the artifact and keep it current until `close`. A run that is over at once gets none."""
         artifact_id: UUID | None = None
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            closed = self._closed.is_set()
-            if self._latest is not None:
-                artifact_id = await self._send(self._latest, artifact_id)
-            if closed:
-                return
-            try:
-                await asyncio.wait_for(self._closed.wait(), _PROGRESS_SECONDS)
-            except TimeoutError:
-                continue
+        while not await self._closes_within(_PROGRESS_SECONDS):
+            artifact_id = await self._send_latest(artifact_id)
+        if artifact_id is not None:
+            await self._send_latest(artifact_id)
+
+    async def _closes_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._closed.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _send_latest(self, artifact_id: UUID | None) -> UUID | None:
+        run = self._latest
+        if run is None or run == self._sent:
+            return artifact_id
+        async with self._turn:
+            self._sent = run
+            return await self._send(run, artifact_id)
 
     async def _send(self, run: RunRecord, artifact_id: UUID | None) -> UUID:
         percent, text = describe_progress(run)
@@ -126,12 +143,12 @@ def describe_progress(run: RunRecord) -> tuple[float, str]:
     return (100.0 * (run.step or 0) / run.total if run.total else 0.0), where
 
 
-async def publish_outcome(runtime: Runtime, outcome: Outcome, client: PrefectClient) -> None:
-    """A summary of the run, and a picture of each image or video that it made."""
+async def publish_outcome(
+    runtime: Runtime, outcome: Outcome, client: PrefectClient, turn: asyncio.Lock
+) -> None:
+    """A picture of each image or video that the run made, and a summary if it was computed for this."""
     card = outcome.run.card
-    artifacts: list[Artifact] = [
-        MarkdownArtifact(key=f"{card}-run", description=f"Run of {card}", markdown=_summary(runtime, outcome))
-    ]
+    artifacts: list[Artifact] = []
     for slot, ref in outcome.outputs.items():
         url = _picture_url(runtime, ref)
         if url is not None:
@@ -139,8 +156,15 @@ async def publish_outcome(runtime: Runtime, outcome: Outcome, client: PrefectCli
             artifacts.append(
                 ImageArtifact(key=f"{card}-{slot}", description=f"[{ref}]({page})", image_url=url)
             )
+    if outcome.disposition != "hit":
+        artifacts.append(
+            MarkdownArtifact(
+                key=f"{card}-run", description=f"Run of {card}", markdown=_summary(runtime, outcome)
+            )
+        )
     for artifact in artifacts:
-        await artifact.acreate(client=client)
+        async with turn:
+            await artifact.acreate(client=client)
 
 
 def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
@@ -152,13 +176,9 @@ def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
 
 def _summary(runtime: Runtime, outcome: Outcome) -> str:
     run = outcome.run
-    how = {
-        "new": "computed",
-        "attached": "shared with an equal run",
-        "hit": "from memo, nothing was computed",
-    }
+    how = "computed" if outcome.disposition == "new" else "shared with an equal run"
     lines = [
-        f"### {run.card}: {how[outcome.disposition]}",
+        f"### {run.card}: {how}",
         "",
         "| output | artifact | bytes |",
         "| --- | --- | --- |",

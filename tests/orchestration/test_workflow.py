@@ -127,8 +127,25 @@ async def test_a_hit_is_shown_as_cached(runtime: Runtime, worker: FakeWorker) ->
     assert names[newest.id] == [("tiny-test", "Cached")] * 2
 
 
-async def test_progress_and_pictures_are_published(runtime: Runtime, worker: FakeWorker) -> None:
-    image = await paint_once(prompt="a", seed=1)
+async def test_progress_and_pictures_are_published(runtime: Runtime) -> None:
+    release = threading.Event()
+
+    def perform(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
+        assert release.wait(TIMEOUT)
+        return paint(runtime, run)
+
+    with FakeWorker(runtime, ("tiny-test",), perform=perform).serving():
+        call = asyncio.ensure_future(paint_once(prompt="a", seed=1))
+        published: dict[str, Artifact] = {}
+        async with asyncio.timeout(TIMEOUT):
+            while not published:
+                await asyncio.sleep(0.1)
+                for row in runtime.catalog.workflows.list():
+                    published = await artifacts_of(row)
+        progress = published["tiny-test-progress"]
+        assert (progress.data, progress.description) == (50.0, "tiny-test: paint 1/2")
+        release.set()
+        image = await call
     published = await artifacts_of(the_row(runtime, "test.paint"))
     assert set(published) == {"tiny-test-progress", "tiny-test-run", "tiny-test-image"}
     assert published["tiny-test-progress"].data == 100.0
@@ -136,6 +153,8 @@ async def test_progress_and_pictures_are_published(runtime: Runtime, worker: Fak
     summary = str(published["tiny-test-run"].data)
     assert f"[{image}]({WEB_URL}/artifacts/{image.digest}/page)" in summary
     assert "### tiny-test: computed" in summary
+    await paint_once(prompt="a", seed=1)
+    assert set(await artifacts_of(runtime.catalog.workflows.list()[0])) == {"tiny-test-image"}
 
 
 @pytest.mark.parametrize(
