@@ -123,13 +123,11 @@ def show(
     if json:
         render.emit_json(described)
         return
+    render.pairs({name: value for name, value in described.items() if not isinstance(value, dict)})
     for section, values in described.items():
-        if isinstance(values, dict):
-            if values:
-                render.say(section)
-                render.pairs(values, indent=2)
-        else:
-            render.pairs({section: values})
+        if isinstance(values, dict) and values:
+            render.say(section)
+            render.pairs(values, indent=2)
 
 
 def describe(home: Home, what: str) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) 
 
 
 def pairs(values: Mapping[str, Any], *, indent: int = 0) -> None:
-    """Names and values, aligned; what is None is left out."""
-    shown = {name: value for name, value in values.items() if value is not None and value != ""}
+    """Names and values, aligned; what is None or empty is left out."""
+    shown = {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
         say(f"{' ' * indent}{name.ljust(width)}  {_cell(value)}")

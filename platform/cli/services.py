@@ -86,7 +86,7 @@ def gpu_worker(number: int, environment: Mapping[str, str], registered: Callable
 
 def deployments(environment: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "mutoscope.platform.orchestration.deployments"]
-    return Service("deployments", command, environment, ready=lambda pid: False, once=True)
+    return Service("deployments", command, environment, ready=lambda pid: False, once=True, attempts=5)
 
 
 def flow_pool(name: str, environment: Mapping[str, str]) -> Service:

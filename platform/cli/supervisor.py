@@ -42,6 +42,7 @@ class Service:
             cannot start usually ends, and a choked machine is no failure.
         drain_seconds: how long it may take to end after SIGTERM before it is killed.
         once: it does one job and ends; ready means it ended well.
+        attempts: times a job is begun before its failure counts; a busy server may refuse it at first.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Service:
     ready_seconds: float = 600.0
     drain_seconds: float = 20.0
     once: bool = False
+    attempts: int = 1
 
 
 @dataclass(slots=True)
@@ -110,7 +112,9 @@ class Supervisor:
         """
         while not self.stopping.is_set():
             for child in self.children:
-                if child.state == "starting" and self._became_ready(child):
+                if child.state == "waiting":
+                    self._look(child)
+                elif child.state == "starting" and self._became_ready(child):
                     self.say(f"{child.name:<14} ready after {time.monotonic() - child.started:.1f} s")
             if all(child.state in ("ready", "done") for child in wanted):
                 return
@@ -155,6 +159,9 @@ class Supervisor:
         if child.service.once and code == 0:
             child.state = "done"
             return True
+        if code is not None and child.service.once and child.failures + 1 < child.service.attempts:
+            self._died(child, code)
+            return False
         if code is not None:
             raise StackFailed(
                 f"{child.name} ended with {describe_exit(code)} before it was ready: "

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -97,6 +98,24 @@ def test_one_job_is_done_when_it_ends_well(supervisor: Supervisor, tmp_path: Pat
     supervisor.wait_ready([child])
     assert child.state == "done"
     assert supervisor.records() == ()
+
+
+def test_a_job_may_fail_at_first(supervisor: Supervisor, tmp_path: Path, lines: list[str]) -> None:
+    flag = tmp_path / "flag"
+    script = f"import pathlib; f = pathlib.Path({str(flag)!r}); old = f.exists(); f.touch(); exit(not old)"
+    job = replace(service("job", script, tmp_path / "job.log", once=True), attempts=2)
+    child = supervisor.start(job)
+    supervisor.wait_ready([child])
+    assert (child.state, child.restarts) == ("done", 1)
+    assert "died (exit code 1): again in 0.5 s" in lines[0]
+
+
+def test_a_job_that_keeps_failing_fails_the_start(supervisor: Supervisor, tmp_path: Path) -> None:
+    job = replace(service("job", "raise SystemExit('no')", tmp_path / "job.log", once=True), attempts=2)
+    child = supervisor.start(job)
+    with pytest.raises(StackFailed, match="job ended with exit code 1 before it was ready: no"):
+        supervisor.wait_ready([child])
+    assert child.restarts == 1
 
 
 def test_a_killed_child_is_started_again(supervisor: Supervisor, tmp_path: Path, lines: list[str]) -> None:

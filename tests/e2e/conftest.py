@@ -1,0 +1,46 @@
+"""One real stack for the whole session, and the first video made on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.stack import Stack
+
+PROMPT = "a red circle left of a blue square, drifting right"
+SEED = 7
+
+
+@dataclass(frozen=True)
+class FirstVideo:
+    """What the first run of text_to_video left behind."""
+
+    report: dict[str, Any]
+    folder: Path
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {name: output["digest"] for name, output in self.report["outputs"].items()}
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    made = Stack(tmp_path_factory.mktemp("e2e") / "home")
+    made.start()
+    yield made
+    made.stop()
+    assert not (made.home / "stack.json").exists()
+
+
+@pytest.fixture(scope="session")
+def first_video(stack: Stack) -> FirstVideo:
+    folder = stack.home.parent / "first"
+    result = stack.run(
+        "run", "text_to_video", f"prompt={PROMPT}", f"seed={SEED}", "--json", "--output", str(folder)
+    )
+    assert result.code == 0, f"{result.err}{stack.logs()}"
+    return FirstVideo(result.json, folder)
