@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from mutoscope.models.wan.card import CARD
+from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.instance import Instance, load_instance
 from tests.models.wan.folders import Layout, write_folder
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """The number of threads decides how sums are split, and so their last bits."""
-    torch.set_num_threads(1)
+def contract() -> None:
+    """What a worker does before its first kernel."""
+    numerics.configure_torch(numerics.cpu_contract(threads=1))
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,13 @@ DAMAGES: dict[str, tuple[Layout, Damage, str]] = {
     ),
     "text width": (PLAIN, edit("transformer/config.json", text_dim=4096), "transformer text_dim is 4096"),
     "statistics": (PLAIN, edit("vae/config.json", latents_mean=[0.0] * 8), "length of latents_mean is 8"),
+    "spatial": (PLAIN, edit("vae/config.json", scale_factor_spatial=16), "scale_factor_spatial 16"),
     "temporal": (PLAIN, edit("vae/config.json", scale_factor_temporal=8), "scale_factor_temporal 8"),
+    "frames": (
+        PLAIN,
+        edit("vae/config.json", scale_factor_temporal=2, temperal_downsample=[False, False, True]),
+        "packs 2 frames",
+    ),
     "blind": (PLAIN, edit("transformer/config.json", image_dim=32), "names no image_encoder"),
     "unseen": (VISION_UNIPC, edit("transformer/config.json", image_dim=None), "image_dim is null"),
     "image width": (VISION_UNIPC, edit("transformer/config.json", image_dim=1280), "image_dim is 1280"),

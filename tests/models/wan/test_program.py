@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
+from mutoscope.models.wan import denoise
 from mutoscope.models.wan.card import CARD
+from mutoscope.models.wan.solver import UniPCSolver, make_solver
 from mutoscope.platform.engine.engine import Engine
-from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.request import Progress, Request, Result
+from mutoscope.platform.engine.instance import Instance, load_instance
+from mutoscope.platform.engine.request import Progress, Request
 from tests.models.wan.folders import EXPAND, PLAIN, SECOND_UNIPC, VISION_UNIPC, Layout
+from tests.support.interleaving import content, serve_together
+
+Served = dict[str, dict[str, bytes]]
 
 
 def request(name: str, image: NDArray[np.uint8], seed: int = 1, **parameters: Any) -> Request:
     return Request(name, CARD.id, {"image": image}, {"prompt": "a red circle", **parameters}, seed)
 
 
-def digestible(result: Result) -> tuple[bytes, bytes]:
-    return result.outputs["latent"].value["latents"].tobytes(), result.outputs["video"].value.tobytes()
+def three(image: NDArray[np.uint8]) -> list[Request]:
+    """Two equal requests and one that differs in everything that shapes a step."""
+    other = {"guidance_scale": 1.0, "num_frames": 9, "num_inference_steps": 5}
+    return [
+        request("first", image),
+        request("other", image[::-1].copy(), seed=2, **other),
+        request("twin", image),
+    ]
+
+
+def alone_and_together(instance: Instance, requests: list[Request]) -> tuple[Served, list[Served]]:
+    """What requests return one by one, and interleaved, arriving at once and two steps apart."""
+    alone = {each.id: content(Engine().run(instance, each)) for each in requests}
+    return alone, [serve_together(instance, requests, stagger) for stagger in (0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -30,25 +49,37 @@ def digestible(result: Result) -> tuple[bytes, bytes]:
 def test_interleaved_equals_serial(
     layout: Layout, instance_of: Callable[[Layout], Instance], image: NDArray[np.uint8]
 ) -> None:
-    """Three requests, two of them equal; the third differs in everything that shapes a step."""
-    instance = instance_of(layout)
+    """Three requests, two of them equal, the third different in everything that shapes a step."""
+    other = {"guidance_scale": 1.0, "num_frames": 9, "num_inference_steps": 5}
     requests = [
         request("first", image),
-        request("other", image[::-1], seed=2, guidance_scale=1.0, num_frames=9, num_inference_steps=5),
+        request("other", image[::-1].copy(), seed=2, **other),
         request("twin", image),
     ]
-    serial = [digestible(Engine().run(instance, each)) for each in requests]
-    stages: list[str] = []
-    engine = Engine()
-    tickets = [
-        engine.submit(instance, each, on_progress=lambda progress: stages.append(progress.request_id))
-        for each in requests
-    ]
-    while engine.step():
-        pass
-    assert stages[:4] == ["first", "other", "twin", "first"], "the steps were not interleaved"
-    assert [digestible(ticket.result()) for ticket in tickets] == serial
-    assert serial[0] == serial[2] != serial[1]
+    alone, together = alone_and_together(instance_of(layout), requests)
+    assert together == [alone, alone]
+    assert alone["first"] == alone["twin"]
+    assert alone["first"]["video"] != alone["other"]["video"]
+
+
+def test_control_a_memory_that_requests_share_is_caught(
+    instance_of: Callable[[Layout], Instance], image: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UniPC remembers velocities; kept on the instance, those of two requests would mix."""
+    memory: list[Any] = [None, None]
+
+    def remembering(schedule: Mapping[str, Any], steps: int, device: torch.device) -> UniPCSolver:
+        solver = make_solver(schedule, steps, device)
+        assert isinstance(solver, UniPCSolver)
+        assert len(solver.scheduler.model_outputs) == len(memory)
+        solver.scheduler.model_outputs = memory
+        return solver
+
+    monkeypatch.setattr(denoise, "make_solver", remembering)
+    requests = [request("first", image), request("other", image, seed=2)]
+    alone, together = alone_and_together(instance_of(VISION_UNIPC), requests)
+    assert alone == {each.id: content(Engine().run(instance_of(VISION_UNIPC), each)) for each in requests}
+    assert together[0] != alone
 
 
 def test_prompt_image_and_seed_decide_the_video(
@@ -64,12 +95,10 @@ def test_prompt_image_and_seed_decide_the_video(
         "negative": request("negative", image, negative_prompt="a green"),
         "guidance": request("guidance", image, guidance_scale=2.0),
     }
-    latents, frames = {}, {}
-    for name, each in variants.items():
-        latents[name], frames[name] = digestible(Engine().run(instance, each))
-    assert len(set(latents.values())) == len(variants)
-    assert frames["base"] != frames["seed"]
-    assert frames["base"] != frames["image"]
+    made = {name: content(Engine().run(instance, each)) for name, each in variants.items()}
+    assert len({each["latent.latents"] for each in made.values()}) == len(variants)
+    assert made["base"]["video"] != made["seed"]["video"]
+    assert made["base"]["video"] != made["image"]["video"]
 
 
 def test_frame_rate_is_told_not_made(
@@ -77,7 +106,7 @@ def test_frame_rate_is_told_not_made(
 ) -> None:
     instance = instance_of(PLAIN)
     slow, fast = (Engine().run(instance, request("r", image, fps=fps)) for fps in (4, 30))
-    assert digestible(slow) == digestible(fast)
+    assert content(slow) == content(fast)
     assert [each.outputs["video"].meta["fps"] for each in (slow, fast)] == [4, 30]
 
 
@@ -104,3 +133,15 @@ def test_progress_counts_every_plan(
     assert [progress.stage for progress in seen] == stages
     assert [(progress.step, progress.total) for progress in seen] == [(n, 6) for n in range(1, 7)]
     assert set(result.timings) == set(stages)
+
+
+def test_half_precision_keeps_the_image_and_the_sample_in_full(
+    folder_of: Callable[[Layout], Path], instance_of: Callable[[Layout], Instance], image: NDArray[np.uint8]
+) -> None:
+    """Transformer and text in bfloat16, VAE and solver in float32: near the full-precision sample."""
+    half = load_instance(CARD, folder_of(VISION_UNIPC), dtype="bfloat16")
+    results = [Engine().run(each, request("r", image)) for each in (instance_of(VISION_UNIPC), half)]
+    full, rounded = (result.outputs["latent"].value["latents"] for result in results)
+    assert rounded.dtype == np.float32
+    assert 0 < np.abs(full - rounded).max() < 0.1
+    assert not np.array_equal(rounded, torch.from_numpy(rounded).bfloat16().float().numpy())
