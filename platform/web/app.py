@@ -7,6 +7,7 @@ in threads: catalog and store are synchronous too.
 from __future__ import annotations
 
 import json
+import operator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,7 @@ def _pages() -> Environment:
     environment.filters["when"] = _when
     environment.filters["bytes"] = _bytes
     environment.filters["prompt"] = views.prompt_of
+    environment.filters["merged"] = operator.or_
     return environment
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
@@ -33,6 +34,7 @@ class ArtifactView:
     facts: Mapping[str, Any]
     tree: ArtifactLeaf
     siblings: Mapping[str, ArtifactRef]
+    used_for: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,17 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
         facts=node.ref.meta,
         tree=build_tree(graph),
         siblings={name: ref for name, ref in siblings.items() if ref.digest != digest},
+        used_for=_used_for(catalog, digest),
     )
+
+
+def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:
+    """The newest pictures and videos that runs made directly from an artifact, weights included."""
+    graph = catalog.lineage.down(digest, 1)
+    made = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
+    newest = sorted(made, key=lambda found: (made[found], found), reverse=True)
+    tiles = (Tile(graph.artifacts[found].ref, prompt_of(graph.runs[made[found]])) for found in newest)
+    return tuple(islice((tile for tile in tiles if tile.ref.kind in ("image", "video")), SHEET_ITEMS))
 
 
 def run(catalog: Catalog, run_id: str) -> RunView:

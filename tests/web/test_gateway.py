@@ -235,6 +235,17 @@ def test_the_page_shows_the_medium_its_parameters_and_where_it_comes_from(
     assert "wan-i2v/net@1" in tree
 
 
+def test_an_artifacts_page_shows_what_was_made_from_it(
+    runtime: Runtime, client: TestClient, made: dict[str, ArtifactRef]
+) -> None:
+    video_link = f'href="/artifacts/{made["video"].digest}/page"'
+    assert video_link in client.get(f"/artifacts/{made['image'].digest}/page").text
+    weights = runtime.catalog.weights.get("wan-i2v/net@1")
+    page = client.get(f"/artifacts/{weights.digest}/page").text
+    assert video_link in page
+    assert made["image"].digest not in page  # another card's weights made it
+
+
 def test_every_page_answers_and_escapes_what_people_typed(
     runtime: Runtime, client: TestClient, made: dict[str, ArtifactRef]
 ) -> None:
