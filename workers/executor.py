@@ -10,9 +10,10 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs
+from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, manifest
+from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.catalog import Catalog, RunRecord
-from mutoscope.platform.engine.request import Profile, Request, Result
+from mutoscope.platform.engine.request import Output, Profile, Request, Result
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.workers.faults import FaultPoints
 
@@ -64,15 +65,23 @@ class Executor:
         started = time.perf_counter()
         outputs: dict[str, ArtifactRef] = {}
         for slot, output in result.outputs.items():
-            encoded = codecs.encode(output.kind, output.value, output.meta)
-            outputs[slot] = self._store.put(
-                encoded.data, kind=output.kind, media_type=encoded.media_type, meta=encoded.meta
-            )
+            outputs |= self._put(slot, output)
         stored = {"worker.outputs": time.perf_counter() - started}
         self._faults.hit("worker.after_put")
         self._catalog.runs.succeed(run.id, self._worker_id, outputs, {**timings, **result.timings, **stored})
         self._faults.hit("worker.after_succeed")
         return outputs
+
+    def _put(self, slot: str, output: Output) -> dict[str, ArtifactRef]:
+        """An output's artifacts by role. Weights are a component: a manifest, and each file by a role of its own."""
+        if output.kind == manifest.KIND:
+            component, files = put_component(self._store, slot, output.value)
+            return {slot: component, **{f"file:{slot}/{path}": ref for path, ref in files.items()}}
+        encoded = codecs.encode(output.kind, output.value, output.meta)
+        stored = self._store.put(
+            encoded.data, kind=output.kind, media_type=encoded.media_type, meta=encoded.meta
+        )
+        return {slot: stored}
 
     def _decode(self, ref: ArtifactRef) -> Any:
         return codecs.decode(ref.kind, self._store.get(ref.digest), ref.media_type)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mutoscope.platform.artifacts.store import ArtifactStore
-from mutoscope.platform.engine.card import Card
+from mutoscope.platform.engine.card import Card, Recipe
 from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.errors import InvalidFolder
 from mutoscope.workers.device import Device, is_out_of_memory
@@ -75,9 +75,7 @@ class Residency:
 
     def _load(self, card: Card, weights: Mapping[str, str]) -> _Resident:
         started = time.perf_counter()
-        if RECIPE not in weights:
-            raise InvalidFolder(f"the run pins no recipe for {card.id}: import the card's weights again")
-        recipe = card.recipe.model_validate_json(self._store.get(weights[RECIPE]))
+        recipe = self._recipe(card, weights)
         pinned = {name: digest for name, digest in weights.items() if name != RECIPE}
         size = sum(self._cache.manifest(digest).total_size for digest in pinned.values())
         folders = {name: self._cache.folder(digest) for name, digest in pinned.items()}
@@ -96,6 +94,13 @@ class Residency:
         instance = self._retry_without_idle(load)
         log.info("loaded card=%s bytes=%d seconds=%.2f", card.id, size, time.perf_counter() - started)
         return _Resident(instance, size)
+
+    def _recipe(self, card: Card, weights: Mapping[str, str]) -> Recipe:
+        if not card.components:
+            return card.recipe.model_validate({})
+        if RECIPE not in weights:
+            raise InvalidFolder(f"the run pins no recipe for {card.id}: import the card's weights again")
+        return card.recipe.model_validate_json(self._store.get(weights[RECIPE]))
 
     def _make_room(self, size: int) -> None:
         """Drop idle instances, oldest first, until `size` more bytes fit the budget."""
