@@ -118,8 +118,7 @@ ImageReference = Annotated[
     BeforeValidator(_full_reference),
     Field(
         title="Image",
-        pattern=_IMAGE,
-        json_schema_extra={"artifact": "image"},
+        json_schema_extra={"artifact": "image", "pattern": _IMAGE},
         description="An image in the catalog: image:3fa9c1d2e4f5, or any unique beginning of it.",
     ),
 ]

@@ -40,6 +40,12 @@ def test_bad_values_are_one_line(given: dict[str, Any], line: str) -> None:
     assert str(raised.value) == line
 
 
+def test_none_is_the_same_as_nothing() -> None:
+    explicit = {name: None for name in ("seed", "size", "frames", "steps", "guidance", "negative_prompt")}
+    image = f"image:{DIGEST}"
+    assert read("image_to_video", image=image, **explicit) == read("image_to_video", image=image)
+
+
 def test_a_prompt_has_an_end() -> None:
     assert read("text_to_image", prompt="a" * MAX_PROMPT)
     with pytest.raises(InvalidParameter, match=f"use at most {MAX_PROMPT} characters"):
@@ -74,6 +80,8 @@ def test_every_field_of_a_form_has_a_title_and_a_description(name: str) -> None:
         assert entry["description"].endswith("."), field
     titles = [entry["title"] for entry in schema["properties"].values()]
     assert len(set(titles)) == len(titles)
+    for field in {"image", "size"} & set(schema["properties"]):
+        assert schema["properties"][field]["pattern"]
 
 
 def test_command_line_texts_become_values() -> None:
