@@ -1,9 +1,9 @@
 """The independent judge: what a picture or a clip shows, read from pixels alone.
 
-Nothing here is shared with the renderer.  The judge holds its own idea of what the colour words look like, takes the
-background from the border, finds objects as connected patches of one colour, and names a shape by
-measures of its silhouette: holes, solidity, and how much of its bounding box it fills.  Relations come from centroids,
-motion from the tracks of centroids and areas.
+Nothing here is shared with the renderer.  The judge holds its own idea of what the colour words look like,
+takes the background from the border, finds objects as connected patches of one colour, and names a shape by
+measures of its silhouette: holes, solidity, and how much of its bounding box it fills.  Relations come from
+centroids, motion from the tracks of centroids and areas.
 
 Pictures are uint8 (H, W, 3); clips uint8 (T, H, W, 3).  Distances are in pixels of a 64-pixel canvas.
 """
@@ -31,7 +31,12 @@ COLOUR_WORDS: Final = {
     "purple": (145, 50, 165),
     "orange": (245, 130, 30),
 }
-BACKDROP_WORDS: Final = {"white": (248, 248, 248), "gray": (150, 154, 158), "black": (18, 18, 22), "pink": (248, 186, 204)}
+BACKDROP_WORDS: Final = {
+    "white": (248, 248, 248),
+    "gray": (150, 154, 158),
+    "black": (18, 18, 22),
+    "pink": (248, 186, 204),
+}
 
 INK_TOLERANCE: Final = 62.0
 """RGB distance within which a pixel counts as solid ink of a colour word."""
@@ -54,10 +59,6 @@ class Patch:
     x: float
     y: float
     area: float
-
-    @property
-    def touches_border(self) -> bool:
-        return bool(self.mask[0].any() or self.mask[-1].any() or self.mask[:, 0].any() or self.mask[:, -1].any())
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,11 @@ def find_patches(image: Image) -> list[Patch]:
 
 
 def _silhouette(
-    pixels: NDArray[np.float64], ground: NDArray[np.float64], seeds: NDArray[np.int32], label: int, colour: str
+    pixels: NDArray[np.float64],
+    ground: NDArray[np.float64],
+    seeds: NDArray[np.int32],
+    label: int,
+    colour: str,
 ) -> Patch:
     """Grow a seed of solid ink over the blended rim around it, up to half way to the background."""
     core = seeds == label
@@ -207,7 +212,9 @@ def check_image(image: Image, scene: Scene) -> ImageReport:
     relation: float | None = None
     if scene.relation is not None:
         first, second = found
-        relation = float(first is not None and second is not None and _relation_holds(scene.relation, first, second))
+        relation = float(
+            first is not None and second is not None and _relation_holds(scene.relation, first, second)
+        )
     return ImageReport(
         colour=tuple(float(patch is not None) for patch in found),
         shape=tuple(

@@ -1,9 +1,9 @@
 """The closed language of the starter world: scenes, captions, and the split nobody may train across.
 
-A *scene* is what a caption means; a *caption* is one of several ways to say it.  ``a red circle left of a blue
-square`` and ``a blue square right of a red circle`` say the same scene, so the held-out split is decided on
-the canonical scene (colours, shapes, relation, background) and never on the words: no paraphrase, swapped
-twin, or motion variant of a held-out scene is ever in the training set.
+A *scene* is what a caption means; a *caption* is one of several ways to say it.  ``a red circle left of a
+blue square`` and ``a blue square right of a red circle`` say the same scene, so the held-out split is
+decided on the canonical scene (colours, shapes, relation, background) and never on the words: no paraphrase,
+swapped twin, or motion variant of a held-out scene is ever in the training set.
 
 Numpy only: the grammar is also used by processes that have no torch.
 """
@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Final, Literal
 
 import numpy as np
@@ -95,7 +95,9 @@ class Scene:
         elif len(self.objects) == 2:
             _require("relation", self.relation, RELATIONS)
             if self.objects[0].colour == self.objects[1].colour:
-                raise CaptionError(f"colour={self.objects[0].colour!r} is used twice; give each object its own")
+                raise CaptionError(
+                    f"colour={self.objects[0].colour!r} is used twice; give each object its own"
+                )
         else:
             raise CaptionError(f"objects={len(self.objects)}; a scene holds one or two objects")
 
@@ -106,7 +108,9 @@ class Scene:
         return replace(self, objects=self.objects[::-1], relation=MIRRORED[self.relation])
 
     def canonical(self) -> Scene:
-        """The one representative of all scenes that mean the same picture; motion is not part of a picture."""
+        """The one representative of all scenes that mean the same picture; motion is not part of a
+        picture.
+        """
         still = replace(self, motion=None)
         return still if self.relation in (None, *CANONICAL_RELATIONS) else still.swapped()
 
@@ -115,7 +119,7 @@ class Scene:
         return _split_of(self.canonical())
 
 
-@lru_cache(maxsize=None)
+@cache
 def _split_of(canonical: Scene) -> Split:
     digest = hashlib.sha256(_SPLIT_DOMAIN + caption_of(canonical).encode()).digest()
     return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
@@ -165,7 +169,9 @@ def parse(caption: str) -> Scene:
     text = re.sub(r"\s+", " ", caption.strip().lower()).rstrip(".").replace("moving", "drifting")
     match = _CAPTION.fullmatch(text)
     if match is None:
-        raise CaptionError(f"caption={caption!r} is outside the grammar; say e.g. 'a red circle left of a blue square'")
+        raise CaptionError(
+            f"caption={caption!r} is outside the grammar; say e.g. 'a red circle left of a blue square'"
+        )
     colour, shape, relation, colour2, shape2, background, motion = match.groups()
     objects = (SceneObject(colour, shape),)
     if relation is not None:
@@ -174,7 +180,7 @@ def parse(caption: str) -> Scene:
     return Scene(objects, relation, background, motion)
 
 
-@lru_cache(maxsize=None)
+@cache
 def canonical_scenes(objects: Literal[1, 2], split: Split) -> tuple[Scene, ...]:
     """Every canonical scene of one split, in a fixed order."""
     singles = [SceneObject(colour, shape) for colour in COLOURS for shape in SHAPES]

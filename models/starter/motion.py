@@ -1,9 +1,9 @@
 """Scenes that move: 17 frames in which every object of a scene moves alike.
 
-Drifting shifts all objects by ``DRIFT`` pixels of the 64-pixel canvas between the first and the last frame, at
-constant speed; growing and shrinking scale each object about its own centre to ``GROWN`` or ``SHRUNK`` of its
-first radius, linearly.  Frame 0 is the still picture of the same placements, byte for byte.  Objects stay at
-least about three quarters visible: an outer object of a pair may lose up to six pixels over the edge.
+Drifting shifts all objects by ``DRIFT`` pixels of the 64-pixel canvas between the first and the last frame,
+at constant speed; growing and shrinking scale each object about its own centre to ``GROWN`` or ``SHRUNK`` of
+its first radius, linearly.  Frame 0 is the still picture of the same placements, byte for byte.  Objects
+stay at least about three quarters visible: an outer object of a pair may lose up to six pixels over the edge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _FINAL_SCALE: Final = {"growing": GROWN, "shrinking": SHRUNK}
 
 
 def moved(spots: Sequence[Placement], motion: str | None, progress: float) -> tuple[Placement, ...]:
-    """Placements when the fraction ``progress`` (0 at the first frame, 1 at the last) of ``motion`` is done."""
+    """Placements when the fraction ``progress`` (0 at the first frame, 1 at the last) of ``motion`` is
+    done.
+    """
     dx, dy = _DIRECTION.get(motion or "", (0.0, 0.0))
     scale = 1.0 + progress * (_FINAL_SCALE.get(motion or "", 1.0) - 1.0)
     return tuple(
@@ -44,7 +46,9 @@ def moved(spots: Sequence[Placement], motion: str | None, progress: float) -> tu
 def animate(
     scene: Scene, placements: Sequence[Placement], frames: int = FRAMES, height: int = 64, width: int = 64
 ) -> Pixels:
-    """The frames of ``scene`` under ``scene.motion`` (no motion said: still): uint8 (frames, height, width, 3)."""
+    """The frames of ``scene`` under ``scene.motion`` (no motion said: still): uint8 (frames, height, width,
+    3).
+    """
     steps = [moved(placements, scene.motion, index / max(frames - 1, 1)) for index in range(frames)]
     return render_many([scene] * frames, steps, height, width)
 

@@ -68,7 +68,8 @@ def place(scene: Scene, rng: np.random.Generator, spread: float = 1.0) -> tuple[
     return tuple(spots)
 
 
-# Distance functions take offsets from the centre and a radius, all broadcastable to (N, H, W); negative inside.
+# Distance functions take offsets from the centre and a radius, all broadcastable to (N, H, W); negative
+# inside.
 
 
 def _circle(dx: Float, dy: Float, radius: Float) -> Float:

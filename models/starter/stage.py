@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,13 +63,13 @@ def run(
 ) -> None:
     """Drive ``stage`` to its end, resuming from ``workdir/<name>.pt`` when that exists.
 
-    ``minutes`` fixes ``total_steps`` from the pace of the first steps; the number is stored in the checkpoint, so
-    a resumed run keeps its schedule.  Figures go to ``workdir/<name>.jsonl``.
+    ``minutes`` fixes ``total_steps`` from the pace of the first steps; the number is stored in the
+    checkpoint, so a resumed run keeps its schedule.  Figures go to ``workdir/<name>.jsonl``.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     checkpoint, log = workdir / f"{stage.name}.pt", workdir / f"{stage.name}.jsonl"
     if checkpoint.exists():
-        stage.load_state_dict(torch.load(checkpoint, weights_only=True))
+        load_checkpoint(stage, checkpoint)
         say(f"{stage.name}: resumed at step {stage.steps_done} of {stage.total_steps}")
     elif minutes is not None:
         pace = _pace(stage)
@@ -109,6 +109,17 @@ def save_checkpoint(stage: Stage, path: Path) -> None:
     os.replace(partial, path)
 
 
+def load_checkpoint(stage: Stage, path: Path) -> None:
+    """Continue ``stage`` where the file left it; a stage without one starts from nothing."""
+    if path.exists():
+        stage.load_state_dict(torch.load(path, weights_only=True))
+
+
+def steps_in(path: Path) -> int:
+    """Steps that a checkpoint covers; none without the file."""
+    return int(torch.load(path, weights_only=True)["steps_done"]) if path.exists() else 0
+
+
 def _record(log: Path, stage: Stage, metrics: Metrics, seconds: float, say: Callable[[str], None]) -> None:
     line = {"step": stage.steps_done, "seconds": round(seconds, 1), **metrics}
     with log.open("a") as stream:
@@ -136,6 +147,14 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
     """Scale every group to ``factor`` times the rate it was built with (kept in ``base_lr``)."""
     for group in optimiser.param_groups:
         group["lr"] = group.setdefault("base_lr", group["lr"]) * factor
+
+
+def advance(optimisers: Iterable[torch.optim.Optimizer], factor: float) -> None:
+    """One update of every optimiser at ``factor`` of its learning rate; gradients are dropped."""
+    for optimiser in optimisers:
+        set_learning_rate(optimiser, factor)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
 
 
 class Average:
