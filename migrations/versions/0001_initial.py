@@ -110,7 +110,7 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("max_attempts", sa.Integer(), server_default=sa.text("1"), nullable=False),
         sa.Column("waiters", sa.Integer(), server_default=sa.text("1"), nullable=False),
-        sa.Column("cancel_requested", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
+        sa.Column("cancel_requested", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("worker", sa.String(length=36), nullable=True),
         sa.Column("lease_expires_at", sa.Double(), nullable=True),
         sa.Column("stage", sa.String(length=64), nullable=True),

@@ -1,0 +1,188 @@
+"""Revisions: the upgraded schema is the tables', and a database of another revision is refused."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+from mutoscope import migrations
+from mutoscope.platform.catalog import Catalog, schema
+from mutoscope.platform.catalog.tables import metadata
+from mutoscope.platform.errors import CatalogError, InvalidInput, SchemaMismatch
+
+FOLDER = Path(next(iter(migrations.__path__)))
+
+
+def revisions() -> list[Path]:
+    return sorted(path for path in (FOLDER / "versions").glob("*.py") if path.name != "__init__.py")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'catalog.db'}"
+
+
+def test_the_upgraded_schema_is_the_tables(empty_catalog: Path) -> None:
+    engine = create_engine(f"sqlite:///{empty_catalog}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+def definitions(path: Path) -> Iterator[tuple[str, str]]:
+    """Every table and index as SQLite keeps it, spacing and order of constraints aside."""
+    plain = sqlite3.connect(path)
+    for name, text in plain.execute("select name, sql from sqlite_master where sql is not null"):
+        head, body, tail = re.fullmatch(r"(.*?)\((.*)\)(.*)", re.sub(r"\s+", " ", text)).groups()  # type: ignore[union-attr]
+        parts = sorted(part.strip() for part in re.split(r",(?![^(]*\))", body))
+        yield name, f"{head.strip()} ({', '.join(parts)}) {tail.strip()}"
+    plain.close()
+
+
+def test_partial_indices_and_checks_agree_too(empty_catalog: Path, tmp_path: Path) -> None:
+    # What the comparison above does not look at: conditions of indices, CHECK constraints, WITHOUT ROWID.
+    created = tmp_path / "created.db"
+    engine = create_engine(f"sqlite:///{created}")
+    metadata.create_all(engine)
+    engine.dispose()
+    upgraded = {name: text for name, text in definitions(empty_catalog) if name != "alembic_version"}
+    assert upgraded == dict(definitions(created))
+    assert "where state in" in upgraded["uq_runs_memo_key_in_flight"].lower()
+
+
+def test_the_code_knows_the_newest_revision() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [schema.HEAD]
+    assert scripts.get_bases() == ["0001"]
+
+
+def test_revisions_are_named_in_order_and_stand_alone() -> None:
+    names = [path.name for path in revisions()]
+    assert names
+    assert all(re.fullmatch(r"\d{4}_[a-z0-9_]+\.py", name) for name in names)
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    for path in revisions():
+        # The package describes today's tables; a revision describes those of its own day.
+        assert "mutoscope" not in path.read_text(), path.name
+
+
+def test_migrating_again_changes_nothing(url: str, tmp_path: Path) -> None:
+    Catalog.migrate(url)
+    Catalog.open(url).workflows.start("text_to_image", {})
+    before = dict(definitions(tmp_path / "catalog.db"))
+    Catalog.migrate(url)
+    assert dict(definitions(tmp_path / "catalog.db")) == before
+    assert len(Catalog.open(url).workflows.list()) == 1
+
+
+def test_downgrading_leaves_nothing_behind(url: str, tmp_path: Path) -> None:
+    from alembic import command
+
+    Catalog.migrate(url)
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    engine.dispose()
+    assert [name for name, _ in definitions(tmp_path / "catalog.db")] == ["alembic_version"]
+    assert schema.HEAD == "0001"
+
+
+def test_a_fresh_catalog_keeps_its_promises(url: str) -> None:
+    Catalog.migrate(url)
+    catalog = Catalog.open(url)
+    with catalog._database.read() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
+        }
+    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 60_000, "synchronous": 1}
+
+
+def test_a_missing_catalog_is_not_created_by_opening_it(url: str, tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatch, match=r"has no schema: .*mutoscope up"):
+        Catalog.open(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_something_else_is_refused(url: str, tmp_path: Path) -> None:
+    plain = sqlite3.connect(tmp_path / "catalog.db")
+    plain.execute("create table shopping (item)")
+    plain.close()
+    with pytest.raises(SchemaMismatch, match="has no schema"):
+        Catalog.open(url)
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [
+        ("0000", r"at revision 0000, this Mutoscope needs .* back it up"),
+        ("9999", r"newer than this Mutoscope .* upgrade"),
+    ],
+)
+def test_another_revision_is_refused_with_a_remedy(
+    url: str, tmp_path: Path, revision: str, message: str
+) -> None:
+    Catalog.migrate(url)
+    plain = sqlite3.connect(tmp_path / "catalog.db")
+    plain.execute("update alembic_version set version_num = ?", (revision,))
+    plain.commit()
+    plain.close()
+    with pytest.raises(SchemaMismatch, match=message):
+        Catalog.open(url)
+
+
+def test_a_newer_database_is_not_migrated(url: str, tmp_path: Path) -> None:
+    Catalog.migrate(url)
+    plain = sqlite3.connect(tmp_path / "catalog.db")
+    plain.execute("update alembic_version set version_num = '9999'")
+    plain.commit()
+    plain.close()
+    with pytest.raises(SchemaMismatch, match="newer than this Mutoscope"):
+        Catalog.migrate(url)
+
+
+def test_a_failed_migration_leaves_the_database_as_it_was(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alembic import op
+
+    real = op.create_table
+
+    def breaks_at_edges(name: str, *columns: object, **options: object) -> object:
+        if name == "edges":
+            raise RuntimeError("pulled the plug")
+        return real(name, *columns, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(op, "create_table", breaks_at_edges)
+    with pytest.raises(RuntimeError, match="pulled the plug"):
+        Catalog.migrate(url)
+    monkeypatch.undo()
+    assert dict(definitions(tmp_path / "catalog.db")) == {}
+    Catalog.migrate(url)
+    Catalog.open(url)
+
+
+@pytest.mark.parametrize("bad", ["nonsense", "nosuchdialect://x", "sqlite+nosuchdriver:///x"])
+def test_a_url_that_is_no_database_is_refused(bad: str) -> None:
+    with pytest.raises(InvalidInput, match=r"database_url.*sqlite:////"):
+        Catalog.open(bad)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("a file")
+    with pytest.raises(CatalogError, match="MUTOSCOPE_HOME"):
+        Catalog.migrate(f"sqlite:///{tmp_path / 'occupied' / 'catalog.db'}")
