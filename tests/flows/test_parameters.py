@@ -41,7 +41,7 @@ def test_bad_values_are_one_line(given: dict[str, Any], line: str) -> None:
 
 
 def test_none_is_the_same_as_nothing() -> None:
-    explicit = {name: None for name in ("seed", "size", "frames", "steps", "guidance", "negative_prompt")}
+    explicit = dict.fromkeys(("seed", "size", "frames", "steps", "guidance", "negative_prompt"))
     image = f"image:{DIGEST}"
     assert read("image_to_video", image=image, **explicit) == read("image_to_video", image=image)
 
