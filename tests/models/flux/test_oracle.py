@@ -13,8 +13,11 @@ from diffusers import FluxPipeline
 
 from mutoscope.models.flux.card import CARD
 from mutoscope.models.starter.folders import starter_folder
+from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance, load_instance
+from mutoscope.platform.engine.request import Request
 from tests.models.flux.oracle import by_engine, by_pipeline, load_pipeline
+from tests.support.interleaving import content, serve_together
 
 pipeline_of = lru_cache(maxsize=8)(load_pipeline)
 
@@ -96,6 +99,15 @@ def test_starter_weights(starter: tuple[Instance, FluxPipeline], guidance: float
     expected_latents, expected_image = by_pipeline(pipeline, parameters, seed)
     np.testing.assert_array_equal(latents, expected_latents)
     np.testing.assert_array_equal(image, expected_image)
+
+
+def test_starter_weights_interleaved(starter: tuple[Instance, FluxPipeline]) -> None:
+    instance, _ = starter
+    given = {"prompt": PROMPT, "num_inference_steps": 3}
+    requests = [Request(name, CARD.id, {}, given, seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))]
+    together = serve_together(instance, requests)
+    assert together == {request.id: content(Engine().run(instance, request)) for request in requests}
+    assert together["a"] == together["b"] != together["c"]
 
 
 @pytest.fixture(scope="module")
