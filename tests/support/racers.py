@@ -55,7 +55,7 @@ def migrate(url: str) -> None:
 
 
 def want_and_work(url: str, keys: Sequence[str]) -> dict[str, str]:
-    """Be caller and worker at once: ask for every key until it is a hit, working off what is queued meanwhile.
+    """Be caller and worker at once: ask for every key until it is a hit, and work off what is queued.
 
     Returns:
         Key to the id of the run that answered it.
