@@ -95,6 +95,7 @@ class Worker:
         self._shutdown = shutdown or Shutdown()
         self._faults = faults or FaultPoints()
         self._contracts = {card.id: device.contract_digest for card in cards}
+        self._weighted = [card.id for card in cards if card.components]
         self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
         self._engine = Engine()
         cache = WeightCache(store, settings.home / "cache" / "weights")
@@ -139,7 +140,7 @@ class Worker:
         if self._active:
             self._idle_since = time.monotonic()
         elif not worked:
-            time.sleep(self._settings.poll_seconds)
+            time.sleep(self._lookout.interval)
 
     def _is_over(self) -> bool:
         now = time.monotonic()
@@ -154,7 +155,9 @@ class Worker:
 
     def _preload(self) -> None:
         """Load the live weights of every card, so that the first run does not wait for them."""
-        for card_id in self._contracts:
+        for card_id in self._weighted:
+            if self._shutdown.draining:
+                return
             live = self._catalog.weights.live(card_id)
             if not live:
                 log.warning("card=%s has no weights yet", card_id)
@@ -209,6 +212,7 @@ class Worker:
                 self._residency.release(run.card, held)
             return
         self._active[run.id] = _Active(run, held, ticket, timings)
+        self._heartbeat.describe(self._cards(), self._state)
 
     def _heed_heartbeat(self) -> None:
         for run_id in self._heartbeat.take_cancelled():

@@ -43,7 +43,7 @@ class WorkerProcess:
     @property
     def log(self) -> str:
         """What it has logged so far."""
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     @property
     def id(self) -> str | None:
@@ -61,7 +61,7 @@ class WorkerProcess:
 
     def wait_exit(self) -> int:
         """Wait for its end; returns the exit code (negative: the signal that killed it)."""
-        until(lambda: self.process.poll() is not None, f"exit of worker {self.pid}:\n{self.log}")
+        until(lambda: self.process.poll() is not None, f"exit of worker {self.pid}")
         assert self.process.returncode is not None
         return self.process.returncode
 

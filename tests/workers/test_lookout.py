@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutoscope.workers.lookout import UNPROMPTED_S, Lookout
+from mutoscope.workers.lookout import ASKS_PER_POLL, UNPROMPTED_S, Lookout
 
 POLL = 0.25
 
@@ -14,7 +14,7 @@ class Scene:
         self.now = 100.0
         self.news = False
         self.asked = 0
-        self.lookout = Lookout(self, POLL, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.lookout = Lookout(self, POLL * ASKS_PER_POLL, clock=lambda: self.now)  # type: ignore[arg-type]
 
     def changed(self) -> bool:
         self.asked += 1
