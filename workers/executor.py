@@ -73,7 +73,7 @@ class Executor:
         return outputs
 
     def _put(self, slot: str, output: Output) -> dict[str, ArtifactRef]:
-        """An output's artifacts by role. Weights are a component: a manifest, and each file by its own role."""
+        """An output's artifacts by role. Weights are a component: its manifest, and each of its files."""
         if output.kind == manifest.KIND:
             component, files = put_component(self._store, slot, output.value)
             return {slot: component, **{f"file:{slot}/{path}": ref for path, ref in files.items()}}
