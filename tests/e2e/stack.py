@@ -141,10 +141,14 @@ class Stack:
             "a worker runs",
         )
 
-    def at_work(self, card: str, seed: int) -> RunRecord:
-        """The run of a card with that seed, once it has done a step and has steps left."""
+    def at_work(self, flow: subprocess.Popen[str], card: str, seed: int) -> RunRecord:
+        """The run of a card with that seed that a command asked for, once it has done a step and has steps
+        left.
+        """
 
         def look() -> RunRecord | None:
+            if flow.poll() is not None:
+                raise AssertionError(f"the command has ended: {finish(flow)}{self.logs()}")
             runs = self.catalog.runs.list(card=card, state="running", limit=10)
             return next((r for r in runs if r.seed == seed and r.step and r.total and r.step < r.total), None)
 

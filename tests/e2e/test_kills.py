@@ -19,7 +19,7 @@ LONG = "steps=200"
 
 def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> None:
     flow = stack.begin("run", "text_to_image", "prompt=a green triangle", "seed=101", LONG, "--json")
-    run = stack.at_work("flux-t2i", seed=101)
+    run = stack.at_work(flow, "flux-t2i", seed=101)
     victim = stack.worker_pid()
     os.kill(victim, signal.SIGKILL)
     result = finish(flow)
@@ -34,7 +34,7 @@ def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> Non
 def test_a_killed_flow_leaves_its_run_to_complete_and_a_rerun_takes_it_from_memo(stack: Stack) -> None:
     arguments = ("run", "text_to_image", "prompt=a yellow square", "seed=102", LONG)
     flow = stack.begin(*arguments)
-    run = stack.at_work("flux-t2i", seed=102)
+    run = stack.at_work(flow, "flux-t2i", seed=102)
     kill(flow)
     assert stack.finished(run.id).state == "succeeded"
     before = stack.run_count()
