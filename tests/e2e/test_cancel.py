@@ -16,7 +16,7 @@ LONG = "steps=900"
 
 def test_ctrl_c_cancels_the_run_that_only_this_command_waits_for(stack: Stack) -> None:
     flow = stack.begin("run", "text_to_image", "prompt=a red square", "seed=111", LONG)
-    run = stack.at_work("flux-t2i", seed=111)
+    run = stack.at_work(flow, "flux-t2i", seed=111)
     flow.send_signal(signal.SIGINT)
     result = finish(flow)
     assert result.code != 0
@@ -27,7 +27,7 @@ def test_ctrl_c_cancels_the_run_that_only_this_command_waits_for(stack: Stack) -
 
 def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
     flow = stack.begin("run", "text_to_image", "prompt=a blue square", "seed=112", LONG, "--submit")
-    run = stack.at_work("flux-t2i", seed=112)
+    run = stack.at_work(flow, "flux-t2i", seed=112)
     flow_run_id = str(run.prefect_flow_run_id)
     answer = stack.api(f"/flow_runs/{flow_run_id}/set_state", {"state": {"type": "CANCELLING"}})
     assert answer["status"] == "ACCEPT"
