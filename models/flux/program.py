@@ -164,8 +164,7 @@ class Denoise:
         """The guided velocity at the current step, (B, L, K).
 
         Guidance takes two passes rather than a batch of two: a batch of another size may round differently,
-            and the
-        pipeline this must agree with takes two.
+        and the pipeline this must agree with takes two.
         """
         cond_BLK = self._predict(state, state.cond)
         if state.uncond is None:
