@@ -18,7 +18,7 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas import State
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.context import FlowRunContext, TagsContext, TaskRunContext
 from prefect.states import Completed, Failed
 
 from mutoscope.platform.catalog import RunRecord
@@ -57,7 +57,9 @@ async def engine_run(
     if FlowRunContext.get() is None:
         return (await submit_run(card_id, seed=seed, profile=profile, **given)).outputs
     request = {"seed": seed, **given}
-    state = await _task(card_id, request, profile)
+    # Each tag of a task run costs a question about concurrency limits; the flow run's tags say enough.
+    with TagsContext(current_tags=set()):
+        state = await _task(card_id, request, profile)
     return dict(await state.aresult())
 
 

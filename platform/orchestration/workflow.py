@@ -40,7 +40,7 @@ R = TypeVar("R")
 WorkflowFunction = Callable[P, Coroutine[Any, Any, R]]
 
 TAG = "mutoscope"
-"""Tag of every deployment, flow run and task run of ours."""
+"""Tag of every deployment and flow run of ours."""
 
 _EXCERPT = 60
 """Characters of a prompt in a run's name."""
