@@ -110,7 +110,7 @@ def environment(home: Path, prefect_api_url: str, web_url: str) -> dict[str, str
         "PREFECT_WORKER_QUERY_SECONDS": "1",
         # The heartbeat automation of `deployments` takes three missed beats for a dead process.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-        # Finished flow runs are telemetry of runs that the catalog keeps; by default only their events age out.
+        # Finished flow runs are telemetry of what the catalog keeps; by default only their events age out.
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
         # Several processes share the machine, and thread counts change low bits.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
