@@ -19,7 +19,7 @@ import torch
 from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 from torch import Tensor, nn
 
-from mutoscope.models.starter.grammar import MOTIONS, Scene, paraphrase
+from mutoscope.models.starter.grammar import BACKGROUNDS, MOTIONS, Scene, paraphrase
 from mutoscope.models.starter.image_recipe import DitRecipe, TextRecipe
 from mutoscope.models.starter.image_vae import latent_statistics, scene_batch, to_signal
 from mutoscope.models.starter.stage import Average, Metrics, advance, cosine, seed_for
@@ -102,13 +102,23 @@ class LatentBank:
 
     def __init__(self, scenes: list[Scene], latents: Tensor) -> None:
         self.scenes, self.latents = scenes, latents
-        counts = np.array([len(scene.objects) for scene in scenes], dtype=np.int64)
-        self._rows = {count: np.flatnonzero(counts == count) for count in (1, 2)}
+        self._rows: dict[int, list[np.ndarray]] = {1: [], 2: []}
+        for count in self._rows:
+            for background in BACKGROUNDS:
+                rows = [
+                    n for n, s in enumerate(scenes) if len(s.objects) == count and s.background == background
+                ]
+                if rows:
+                    self._rows[count].append(np.array(rows))
 
     def draw(self, rng: np.random.Generator, count: int, single_share: float) -> np.ndarray:
-        """``count`` row numbers, each of a one-object picture with probability ``single_share``."""
-        single = rng.random(count) < single_share
-        return np.where(single, rng.choice(self._rows[1], count), rng.choice(self._rows[2], count))
+        """``count`` row numbers, each of a one-object picture with probability ``single_share``.
+
+        Every background comes equally often: white is what captions say most, but gray and black, where
+        edges are faint, need as much practice.
+        """
+        kinds = [self._rows[1 if rng.random() < single_share else 2] for _ in range(count)]
+        return np.array([rng.choice(kind[rng.integers(len(kind))]) for kind in kinds])
 
     @classmethod
     def build(cls, vae: AutoencoderKL, recipe: DitRecipe, cache: Path | None = None) -> LatentBank:

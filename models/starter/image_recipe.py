@@ -37,7 +37,7 @@ class PolishRecipe:
     seed: int = 15
     spread: float = 0.5
     batch: int = 6
-    steps: int = 500
+    steps: int = 900
     learning_rate: float = 1.5e-3
     warmup: int = 20
     most_noise: float = 0.3
@@ -76,7 +76,7 @@ class DitRecipe:
     head_width: int = 32
     rope_axes: tuple[int, int, int] = (8, 12, 12)
     batch: int = 32
-    steps: int = 2_750
+    steps: int = 4_100
     learning_rate: float = 2e-3
     warmup: int = 100
     average_decay: float = 0.998

@@ -1,4 +1,4 @@
-"""The image model from nothing to a folder: autoencoder, decoder polish, text encoders, denoiser, in that order.
+"""The image model from nothing: autoencoder, its decoder polished, text encoders, denoiser, in that order.
 
 Every stage leaves a checkpoint in the work folder, so a stopped training continues where it was.
 """

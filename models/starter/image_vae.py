@@ -14,7 +14,7 @@ import torch
 from diffusers import AutoencoderKL
 from torch import Tensor
 
-from mutoscope.models.starter.grammar import Scene, Split, sample_scene
+from mutoscope.models.starter.grammar import BACKGROUNDS, Scene, Split, sample_scene
 from mutoscope.models.starter.image_recipe import PolishRecipe, VaeRecipe
 from mutoscope.models.starter.render import Pixels, place, render_many
 from mutoscope.models.starter.stage import Metrics, advance, cosine, seed_for
@@ -56,6 +56,18 @@ def scene_batch(
     """``count`` scenes of ``split`` with their pictures; ``spread`` scales how much placements vary."""
     scenes = [sample_scene(rng, split) for _ in range(count)]
     return scenes, render_many(scenes, [place(scene, rng, spread) for scene in scenes])
+
+
+def balanced_batch(rng: np.random.Generator, count: int, spread: float) -> Pixels:
+    """Training pictures with every background equally often; the world itself is half white."""
+    scenes = []
+    for _ in range(count):
+        background = BACKGROUNDS[rng.integers(len(BACKGROUNDS))]
+        scene = sample_scene(rng)
+        while scene.background != background:
+            scene = sample_scene(rng)
+        scenes.append(scene)
+    return render_many(scenes, [place(scene, rng, spread) for scene in scenes])
 
 
 def crop_batch(rng: np.random.Generator, count: int, side: int) -> Pixels:
@@ -189,7 +201,7 @@ class PolishStage:
         recipe = self.recipe
         rng = np.random.default_rng((recipe.seed, self.steps_done))
         generator = torch.Generator().manual_seed(seed_for(recipe.seed, self.steps_done))
-        signal = to_signal(scene_batch(rng, recipe.batch, spread=recipe.spread)[1])
+        signal = to_signal(balanced_batch(rng, recipe.batch, recipe.spread))
         with torch.no_grad():
             mean = self.vae.encode(signal).latent_dist.mean
         deviation = recipe.most_noise * torch.rand(recipe.batch, 1, 1, 1, generator=generator)
