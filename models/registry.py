@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "mutoscope.cards"
 VARIABLE = "MUTOSCOPE_CARDS"
 
-_BUILT_IN = ("mutoscope.models.flux.card:CARD", "mutoscope.models.wan.card:CARD")
+_BUILT_IN = (
+    "mutoscope.models.flux.card:CARD",
+    "mutoscope.models.wan.card:CARD",
+    "mutoscope.models.starter.trainers:IMAGE_TRAINER",
+    "mutoscope.models.starter.trainers:VIDEO_TRAINER",
+)
 
 
 @lru_cache(maxsize=1)

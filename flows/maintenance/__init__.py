@@ -1,6 +1,7 @@
 """Flows that keep the platform in order.
 
-    reap   closes the records of workflow runs whose process died
+    reap            closes the records of workflow runs whose process died
+    train_starter   trains the starter weights again, as a recorded run
 
-The server starts them by itself; see the automations in `mutoscope.platform.orchestration.deployments`.
+The server starts `reap` by itself; see the automations in `mutoscope.platform.orchestration.deployments`.
 """

@@ -5,8 +5,10 @@ Every stage leaves a checkpoint in the work folder, so a stopped training contin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan
@@ -23,6 +25,58 @@ SHARE = {"video_vae": 0.45, "video_text": 0.03, "video_dit": 0.40, "video_polish
 RECIPE = VideoRecipe()
 
 
+def configure(seed: int, parameters: Mapping[str, Any]) -> VideoRecipe:
+    """The recipe with its stages seeded from ``seed`` on and the step counts that ``parameters`` sets.
+
+    ``seed`` 20 gives the seeds of the shipped weights.
+    """
+    recipe = VideoRecipe()
+    bank_size = parameters["bank_size"] or recipe.dit.bank_size
+    return VideoRecipe(
+        vae=replace(recipe.vae, seed=seed, total_steps=parameters["vae_steps"] or recipe.vae.total_steps),
+        text=replace(
+            recipe.text, seed=seed + 1, total_steps=parameters["text_steps"] or recipe.text.total_steps
+        ),
+        dit=replace(
+            recipe.dit,
+            seed=seed + 2,
+            bank_seed=seed + 3,
+            total_steps=parameters["dit_steps"] or recipe.dit.total_steps,
+            bank_size=bank_size,
+            bank_start=min(bank_size, recipe.dit.bank_start),
+        ),
+        polish=replace(
+            recipe.polish,
+            seed=seed + 4,
+            total_steps=parameters["polish_steps"] or recipe.polish.total_steps,
+        ),
+    )
+
+
+def lengths(recipe: VideoRecipe) -> dict[str, int]:
+    """Steps of each stage, by its name, in order."""
+    return {
+        "video_vae": recipe.vae.total_steps,
+        VideoTextStage.name: recipe.text.total_steps,
+        VideoDitStage.name: recipe.dit.total_steps,
+        VideoPolishStage.name: recipe.polish.total_steps,
+    }
+
+
+def stages(recipe: VideoRecipe, workdir: Path) -> Iterator[Stage]:
+    """The stages in order. Each is made when the one before it is done, on which it builds."""
+    autoencoder = VideoVaeStage(recipe.vae)
+    yield autoencoder
+    autoencoder.export(workdir)
+    vae = AutoencoderKLWan.from_pretrained(workdir / "vae")
+    text = VideoTextStage(recipe.text)
+    yield text
+    denoiser = VideoDitStage(vae, text.captions, recipe, cache=workdir / "video_bank.pt")
+    yield denoiser
+    dit, captions = denoiser.averaged()
+    yield VideoPolishStage(denoiser.bank, captions, dit, recipe)
+
+
 def train(
     folder: Path,
     workdir: Path,
@@ -36,21 +90,7 @@ def train(
     Without ``minutes`` every stage runs the steps of its recipe; with it, the steps that fit.
     """
     torch.set_num_threads(1)
-
-    def finish(stage: Stage) -> None:
+    for stage in stages(recipe, workdir):
         budget = None if minutes is None else minutes * SHARE[stage.name]
         run(stage, workdir, minutes=budget, say=say)
-
-    autoencoder = VideoVaeStage(recipe.vae)
-    finish(autoencoder)
-    autoencoder.export(workdir)
-    vae = AutoencoderKLWan.from_pretrained(workdir / "vae")
-    text = VideoTextStage(recipe.text)
-    finish(text)
-    denoiser = VideoDitStage(vae, text.captions, recipe, cache=workdir / "video_bank.pt")
-    finish(denoiser)
-    denoiser.export(folder)
-    dit, captions = denoiser.averaged()
-    polish = VideoPolishStage(denoiser.bank, captions, dit, recipe)
-    finish(polish)
-    polish.export(folder)
+    stage.export(folder)

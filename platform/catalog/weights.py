@@ -86,27 +86,33 @@ class Weights:
             return _publish(connection, card, component, artifact_digest, run_id, parent, metrics)
 
     def publish_all(
-        self, card: str, artifact_digests: Mapping[str, str], run_id: str | None = None
+        self,
+        card: str,
+        artifact_digests: Mapping[str, str],
+        run_id: str | None = None,
+        *,
+        alias: str = LIVE,
     ) -> dict[str, WeightVersion]:
-        """Make a complete set of components live in one transaction; nobody ever sees a mixture of two sets.
+        """Point an alias at a complete set of components in one transaction; nobody sees a mixture of two sets.
 
-        A component whose live version has these bytes already keeps it. A live component outside the set is
-        retired: its versions stay, its alias ends.
+        A component whose version under the alias has these bytes already keeps it. A component outside the
+        set is retired from the alias; its versions stay.
 
         Args:
             artifact_digests: component to the digest of its weights.
+            alias: what the set becomes; only "live" is what new runs use.
 
         Raises:
             UnknownReference: the catalog does not know one of the artifacts.
         """
         with self._database.write() as connection:
             published = {
-                component: _publish(connection, card, component, digest, run_id)
+                component: _publish(connection, card, component, digest, run_id, alias=alias)
                 for component, digest in artifact_digests.items()
             }
-            for version in connection.execute(_all_aliased(card, LIVE)).all():
+            for version in connection.execute(_all_aliased(card, alias)).all():
                 if version.component not in artifact_digests:
-                    _point(connection, LIVE, card, version.component, None)
+                    _point(connection, alias, card, version.component, None)
         return published
 
     def live(self, card: str) -> dict[str, WeightVersion]:
@@ -193,10 +199,11 @@ def _publish(
     run_id: str | None,
     parent: WeightVersion | None = None,
     metrics: Mapping[str, Any] | None = None,
+    alias: str = LIVE,
 ) -> WeightVersion:
-    live = connection.execute(_aliased(card, component, LIVE)).one_or_none()
-    if live is not None and live.artifact_digest == artifact_digest:
-        return to_version(live)
+    current = connection.execute(_aliased(card, component, alias)).one_or_none()
+    if current is not None and current.artifact_digest == artifact_digest:
+        return to_version(current)
     known = select(artifacts.c.digest).where(artifacts.c.digest == artifact_digest)
     if connection.execute(known).first() is None:
         raise UnknownReference(f"weights {artifact_digest[:12]} are not in the catalog: record them first")
@@ -218,7 +225,7 @@ def _publish(
         .returning(*VERSION_COLUMNS)
     ).one()
     version = to_version(row)
-    _point(connection, LIVE, card, component, version.id)
+    _point(connection, alias, card, component, version.id)
     return version
 
 

@@ -96,6 +96,8 @@ class Card:
             component from its own folder, wherever that lies; imports torch; raises InvalidFolder.
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
         sources: packages whose source text is part of the card digest, so that changed code is a changed key.
+        run_kind: what its runs are recorded as. A card without components has no weights to import; its
+            recipe is its Recipe class's defaults.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Card:
     loader: str
     builder: str
     sources: tuple[str, ...] = ()
+    run_kind: Literal["engine", "train_step"] = "engine"
 
     def inspect(self, folder: Path) -> FolderSummary:
         """Check a diffusers-format folder without importing torch. Raises InvalidFolder."""

@@ -14,8 +14,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, manifest
-from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
+from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
+from mutoscope.platform.artifacts.components import StoredComponent, put_component
 from mutoscope.platform.catalog import Catalog, WeightVersion
 from mutoscope.platform.engine.card import Card, Recipe
 from mutoscope.platform.errors import InvalidFolder
@@ -46,9 +46,8 @@ def import_folder(
     generated: dict[str, ArtifactRef] = {}
     components: dict[str, ArtifactRef] = {}
     for name, paths in summary.components.items():
-        files = _put_files(store, folder, name, paths)
+        components[name], files = _put(store, folder, name, paths)
         generated |= {f"file:{name}/{path}": ref for path, ref in files.items()}
-        components[name] = _put_manifest(store, name, files)
     components[RECIPE] = put_recipe(store, summary.recipe)
     generated |= {f"weights:{name}": ref for name, ref in components.items()}
 
@@ -77,40 +76,12 @@ def read_recipe(store: ArtifactStore, card: Card, digest: str) -> Recipe:
     return card.recipe.model_validate_json(store.get(digest))
 
 
-def _put_files(
-    store: ArtifactStore, folder: Path, component: str, paths: Sequence[str]
-) -> dict[str, ArtifactRef]:
-    """Store one component's files; references by path within the component."""
-    files: dict[str, ArtifactRef] = {}
-    for path in paths:
-        try:
-            ref = store.put(folder / path, kind=manifest.FILE_KIND, media_type=_media_type(path))
-        except FileNotFoundError:
-            raise InvalidFolder(
-                f"{folder / path} is missing: copy the folder again from where it came"
-            ) from None
-        files[PurePosixPath(path).relative_to(component).as_posix()] = ref
-    return files
-
-
-def _put_manifest(store: ArtifactStore, component: str, files: dict[str, ArtifactRef]) -> ArtifactRef:
-    listed = ComponentManifest(
-        component, tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in files.items())
-    )
-    return store.put(
-        listed.to_bytes(),
-        kind=manifest.KIND,
-        media_type=manifest.MEDIA_TYPE,
-        meta={"component": component, "files": len(listed.files), "bytes": listed.total_size},
-    )
-
-
-def _media_type(path: str) -> str:
-    match PurePosixPath(path).suffix:
-        case ".json":
-            return "application/json"
-        case ".safetensors":
-            return "application/vnd.safetensors"
-        case ".txt":
-            return "text/plain"
-    return "application/octet-stream"
+def _put(store: ArtifactStore, folder: Path, component: str, paths: Sequence[str]) -> StoredComponent:
+    """Store one component's files; `paths` are relative to the card's folder."""
+    files = {PurePosixPath(path).relative_to(component).as_posix(): folder / path for path in paths}
+    try:
+        return put_component(store, component, files)
+    except FileNotFoundError as error:
+        raise InvalidFolder(
+            f"{error.filename} is missing: copy the folder again from where it came"
+        ) from None

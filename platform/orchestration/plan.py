@@ -81,7 +81,7 @@ def spec_of(
 ) -> RunSpec:
     """The run that key parts describe; both a fresh plan and a replay come through here."""
     return RunSpec(
-        kind="engine",
+        kind=get_card(key_parts["card"]).run_kind,
         card=key_parts["card"],
         card_digest=key_parts["card_digest"],
         contract=numerics.contract_digest(key_parts["numeric"]),
@@ -122,6 +122,8 @@ def _inputs(runtime: Runtime, card: Card, values: dict[str, Any]) -> dict[str, A
 
 
 def _recipe(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
+    if not card.components:
+        return card.recipe.model_validate({})
     needed = {part.name for part in card.components if not part.optional} | {RECIPE}
     missing = sorted(needed - set(weights))
     if missing:

@@ -1,0 +1,72 @@
+"""The starter weights from nothing: the training that made what ships, as a recorded run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.runtime import get_runtime
+from mutoscope.platform.orchestration.weights import publish_trained
+from mutoscope.platform.orchestration.workflow import workflow
+from mutoscope.platform.refs import ArtifactRef
+
+TRAINERS = {
+    "image": ("starter-image-trainer", "flux-t2i", 11),
+    "video": ("starter-video-trainer", "wan-i2v", 20),
+}
+"""Model: the card that trains it, the card it is trained for, the seed of the weights that ship."""
+
+Model = Annotated[Literal["image", "video"], Field(title="Model", description="Which of the two to train.")]
+TrainSeed = Annotated[
+    int | None,
+    Field(
+        title="Seed", ge=0, lt=2**63, description="Empty: the seed of the weights that ship with the package."
+    ),
+]
+StageSteps = Annotated[
+    int | None,
+    Field(title="Steps", ge=1, le=1_000_000, description="Empty: the recipe's, a training of about an hour."),
+]
+Alias = Annotated[
+    str,
+    Field(
+        title="Alias",
+        min_length=1,
+        pattern=r"^[a-zA-Z][\w-]*$",
+        description="What the new versions are called. Only “live” is what later runs use.",
+    ),
+]
+
+
+@workflow("maintenance.train_starter", requires=["starter-image-trainer", "starter-video-trainer"])
+async def train_starter(
+    model: Model,
+    train_seed: TrainSeed = None,
+    vae_steps: StageSteps = None,
+    polish_steps: StageSteps = None,
+    text_steps: StageSteps = None,
+    dit_steps: StageSteps = None,
+    bank_size: StageSteps = None,
+    alias: Alias = "candidate",
+) -> dict[str, ArtifactRef]:
+    """Train a starter model and publish its components as weight versions.
+
+    A worker that dies on the way is succeeded by one that continues from the last checkpoint. Returns the
+    weights by component.
+    """
+    trainer, card, usual_seed = TRAINERS[model]
+    made = await engine_run(
+        trainer,
+        seed=usual_seed if train_seed is None else train_seed,
+        vae_steps=vae_steps,
+        polish_steps=polish_steps,
+        text_steps=text_steps,
+        dit_steps=dit_steps,
+        bank_size=bank_size,
+    )
+    await asyncio.to_thread(publish_trained, get_runtime(), card, made, alias=alias)
+    outputs: dict[str, Any] = {role: ref for role, ref in made.items() if ":" not in role}
+    return outputs

@@ -1,0 +1,91 @@
+"""Training the starter models as runs: two cards whose outputs are weights.
+
+A training is declared like any other work, so it is queued, claimed under a lease, watched, cancelled and
+remembered like any other, and its weights have a lineage. A trainer has no components; its recipe is the
+training's configuration in `image_recipe` or `video_recipe`. No torch here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mutoscope.platform.engine.card import Card, FolderSummary, Recipe, Slot
+from mutoscope.platform.errors import InvalidFolder
+
+
+class TrainerRecipe(Recipe):
+    """What the trained model will draw; a trainer itself has no weights that could bring a recipe."""
+
+    height: int = 64
+    width: int = 64
+    num_inference_steps: int = 1
+    guidance_scale: float = 1.0
+    max_sequence_length: int = 1
+
+
+class TrainerParameters(BaseModel):
+    """Steps per stage. None takes the stage's own number: a full training, hours on one core."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    vae_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the autoencoder.")
+    text_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the text encoders.")
+    dit_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the denoiser.")
+    polish_steps: int | None = Field(
+        None, ge=1, le=1_000_000, description="Steps of the decoder's last training, all else frozen."
+    )
+    bank_size: int | None = Field(None, ge=64, le=1_000_000, description="Clips or pictures kept as latents.")
+
+
+def _weights(*components: str) -> tuple[Slot, ...]:
+    slots = [Slot(name, "weights", f"The trained card's component {name}.") for name in components]
+    return (*slots, Slot("recipe", "json", "The trained card's resolved recipe."))
+
+
+IMAGE_TRAINER = Card(
+    id="starter-image-trainer",
+    title="Trains the starter weights of flux-t2i",
+    components=(),
+    inputs=(),
+    outputs=_weights(
+        "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"
+    ),
+    parameters=TrainerParameters,
+    recipe=TrainerRecipe,
+    inspector=f"{__name__}:inspect",
+    loader=f"{__name__}:load",
+    builder="mutoscope.models.starter.training:build_image",
+    sources=("mutoscope.models.starter",),
+    run_kind="train_step",
+)
+
+VIDEO_TRAINER = Card(
+    id="starter-video-trainer",
+    title="Trains the starter weights of wan-i2v",
+    components=(),
+    inputs=(),
+    outputs=_weights("scheduler", "text_encoder", "tokenizer", "transformer", "vae"),
+    parameters=TrainerParameters,
+    recipe=TrainerRecipe,
+    inspector=f"{__name__}:inspect",
+    loader=f"{__name__}:load",
+    builder="mutoscope.models.starter.training:build_video",
+    sources=("mutoscope.models.starter",),
+    run_kind="train_step",
+)
+
+TRAINED = {IMAGE_TRAINER.id: "flux-t2i", VIDEO_TRAINER.id: "wan-i2v"}
+"""Which card a trainer makes weights for."""
+
+
+def inspect(folder: Path) -> FolderSummary:
+    """A trainer starts from nothing, so no folder is one."""
+    raise InvalidFolder(f"{folder} cannot be imported for a trainer: import it for the card it trains")
+
+
+def load(paths: dict[str, Path], **_: Any) -> dict[str, Any]:
+    """No components to load."""
+    return {}
