@@ -1,1 +1,4 @@
-"""Model families, one folder each. A family imports engine contracts and models.common, never another family."""
+"""Model families, one folder each.
+
+A family imports engine contracts and models.common, never another family.
+"""

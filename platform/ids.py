@@ -1,9 +1,10 @@
 """Identifiers: time-ordered run ids and domain-tagged, canonical digests.
 
-Every digest of a *structure* (memo keys, card digests, numeric contracts) goes through `digest`. The encoding is
-injective: each value carries a type tag and its length, so `["v1", "2b"]` and `["v12", "b"]` differ, `1`, `1.0`,
-`True` and `"1"` differ, and the order of mapping keys does not matter. The domain separates uses, so equal
-structures in different roles never collide. Golden values in `tests/golden` pin the encoding for good.
+Every digest of a *structure* (memo keys, card digests, numeric contracts) goes through `digest`. The
+encoding is injective: each value carries a type tag and its length, so `["v1", "2b"]` and `["v12", "b"]`
+differ, `1`, `1.0`, `True` and `"1"` differ, and the order of mapping keys does not matter. The domain
+separates uses, so equal structures in different roles never collide. Golden values in `tests/golden` pin
+the encoding for good.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _frame(tag: bytes, payload: bytes) -> bytes:
     return tag + struct.pack(">Q", len(payload)) + payload
 
 
-def _encode(value: Any, path: str) -> bytes:
+def _encode(value: Any, path: str) -> bytes:  # noqa: C901 - one case per type is the whole encoding
     match value:
         case None:
             return _frame(b"N", b"")
@@ -72,4 +73,6 @@ def _encode(value: Any, path: str) -> bytes:
             return _frame(b"M", b"".join(_encode(k, path) + _encode(v, f"{path}.{k}") for k, v in items))
         case Sequence():
             return _frame(b"L", b"".join(_encode(v, f"{path}[{i}]") for i, v in enumerate(value)))
-    raise UnhashableInput(f"{path} is a {type(value).__name__}, which has no canonical encoding: pass plain data")
+    raise UnhashableInput(
+        f"{path} is a {type(value).__name__}, which has no canonical encoding: pass plain data"
+    )

@@ -1,9 +1,9 @@
 """Settings: where things live and how patient we are.
 
-Every field can be set by an environment variable, ``MUTOSCOPE_<FIELD>``. The *home* holds the embedded defaults: the
-SQLite catalog, the file store, Prefect's own database, logs and the record of the running stack. Without
-``MUTOSCOPE_HOME`` the nearest ``.mutoscope`` folder above the working directory is used (as git finds its repository),
-else ``~/.mutoscope``.
+Every field can be set by an environment variable, ``MUTOSCOPE_<FIELD>``. The *home* holds the embedded
+defaults: the SQLite catalog, the file store, Prefect's own database, logs and the record of the running
+stack. Without ``MUTOSCOPE_HOME`` the nearest ``.mutoscope`` folder above the working directory is used (as
+git finds its repository), else ``~/.mutoscope``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,31 @@ class Settings(BaseSettings):
 
     home: Path = Field(default_factory=find_home, description="Folder of the embedded defaults.")
     store_url: str = Field("", description="Artifact store, an fsspec URL. Default: file://HOME/store.")
-    database_url: str = Field("", description="Catalog, a SQLAlchemy URL. Default: sqlite:///HOME/catalog.db.")
+    database_url: str = Field(
+        "", description="Catalog, a SQLAlchemy URL. Default: sqlite:///HOME/catalog.db."
+    )
     host: str = Field("127.0.0.1", description="Address the local servers listen on.")
-    prefect_port: int = Field(4200, ge=1, le=65535, description="Port `up` gives the Prefect server if it is free.")
-    web_port: int = Field(4280, ge=1, le=65535, description="Port `up` gives the artifact gateway if it is free.")
-    web_url: str = Field("", description="Public base URL of the artifact gateway. Default: the running stack's.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device of a worker; auto prefers CUDA.")
-    threads: int = Field(1, ge=1, le=256, description="Torch threads of a CPU worker; part of the numeric contract.")
+    prefect_port: int = Field(
+        4200, ge=1, le=65535, description="Port `up` gives the Prefect server if it is free."
+    )
+    web_port: int = Field(
+        4280, ge=1, le=65535, description="Port `up` gives the artifact gateway if it is free."
+    )
+    web_url: str = Field(
+        "", description="Public base URL of the artifact gateway. Default: the running stack's."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device of a worker; auto prefers CUDA."
+    )
+    threads: int = Field(
+        1, ge=1, le=256, description="Torch threads of a CPU worker; part of the numeric contract."
+    )
     concurrency: int = Field(3, ge=1, le=64, description="Runs one worker interleaves at a time.")
     lease_seconds: float = Field(15.0, gt=0, description="A worker silent for this long loses its runs.")
     heartbeat_seconds: float = Field(3.0, gt=0, description="How often a worker renews its leases.")
-    poll_seconds: float = Field(0.01, gt=0, description="How often an idle worker or waiter looks at the catalog.")
+    poll_seconds: float = Field(
+        0.01, gt=0, description="How often an idle worker or waiter looks at the catalog."
+    )
     max_attempts: int = Field(3, ge=1, description="Times a run is taken before it is given up.")
 
     @model_validator(mode="before")
@@ -58,8 +72,8 @@ class Settings(BaseSettings):
     def _lease_outlives_heartbeat(self) -> Settings:
         if self.lease_seconds < 2 * self.heartbeat_seconds:
             raise ValueError(
-                f"lease_seconds={self.lease_seconds} is too short for heartbeat_seconds={self.heartbeat_seconds}: "
-                "use at least twice the heartbeat"
+                f"lease_seconds={self.lease_seconds} is too short for heartbeat_seconds="
+                f"{self.heartbeat_seconds}: use at least twice the heartbeat"
             )
         return self
 

@@ -19,7 +19,7 @@ _MEDIA_TYPES = {
 
 
 class StoredComponent(NamedTuple):
-    """The manifest, which is what a weight version points to, and the files by their path in the component."""
+    """The manifest, which a weight version points to, and the files by their path in the component."""
 
     manifest: ArtifactRef
     files: dict[str, ArtifactRef]

@@ -93,7 +93,7 @@ class Weights:
         *,
         alias: str = LIVE,
     ) -> dict[str, WeightVersion]:
-        """Point an alias at a complete set of components in one transaction; nobody sees a mixture of two sets.
+        """Point an alias at a complete set of components in one transaction; nobody sees a mixture of sets.
 
         A component whose version under the alias has these bytes already keeps it. A component outside the
         set is retired from the alias; its versions stay.

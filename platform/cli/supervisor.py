@@ -28,7 +28,7 @@ STEADY_SECONDS = 60.0
 """A child that lived this long has recovered: its next death starts the backoff anew."""
 
 
-class StackFailed(MutoscopeError):  # noqa: N818  # named as the tree in errors.py names them
+class StackFailed(MutoscopeError):  # named as the tree in errors.py names them
     """A process of the stack did not come up."""
 
 

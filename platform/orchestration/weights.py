@@ -36,7 +36,7 @@ def publish_trained(
 
 
 def _producer(runtime: Runtime, digests: Mapping[str, str]) -> str:
-    """The run that generated all of them: equal bytes may have come from several, but only one made the set."""
+    """The run that generated all of them: equal bytes may have several makers, the set has one."""
     makers = [{run.id for run in runtime.catalog.runs.generated_by(digest)} for digest in digests.values()]
     common = set.intersection(*makers)
     if not common:

@@ -95,6 +95,7 @@ main()
 """
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
+        check=False,
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MUTOSCOPE_HOME": str(tmp_path / "home")},
         capture_output=True,
