@@ -198,7 +198,9 @@ def _weights(home: Home) -> Iterator[Finding]:
     from mutoscope.models.registry import cards
     from mutoscope.platform.cli.integrity import damaged_files
 
-    for card in cards():
+    for card, declared in cards().items():
+        if not any(part.weighted for part in declared.components):
+            continue
         live = home.catalog.weights.live(card)
         if not live:
             yield Finding("weights", "warn", f"{card}: none", f"`mutoscope weights import {card} FOLDER`")

@@ -35,9 +35,8 @@ def second_home(tmp_path: Path) -> Iterator[Runtime]:
     Catalog.migrate(settings.database_url)
     runtime = Runtime(settings, Catalog.open(settings.database_url), ArtifactStore.open(settings.store_url))
     for card in cards().values():
-        folder = starter_folder(card.id)
-        assert folder is not None
-        import_folder(runtime.catalog, runtime.store, card, folder)
+        if (folder := starter_folder(card.id)) is not None:
+            import_folder(runtime.catalog, runtime.store, card, folder)
     with use_runtime(runtime):
         yield runtime
     runtime.catalog.close()
