@@ -26,7 +26,7 @@ install: $(STAMP)  ## Create the virtual environment with pinned packages.
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip setuptools wheel
+	$(BIN)/python -m pip install --quiet --upgrade --disable-pip-version-check -c constraints.txt pip setuptools wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $(STAMP)
 
