@@ -1,4 +1,4 @@
-"""What the shipped weights make of fixed requests: `python -m tests.support.starter_digests` prints digests."""
+"""What the shipped weights make of fixed requests: `python -m tests.support.starter_digests` prints it."""
 
 from __future__ import annotations
 
