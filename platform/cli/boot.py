@@ -1,8 +1,8 @@
 """`mutoscope up`: from a folder to a running stack, and back.
 
-Order matters twice. Starting: the Prefect server is slowest, so it starts first, and the home is prepared
-(schema, store, starter weights) while it does; whatever needs the server follows. Stopping: flows first, then
-the workers they wait for, then the servers both talk to.
+Order matters twice. Starting: the Prefect server is slowest, so it starts first; the home is prepared
+(schema, store, starter weights) meanwhile, and whatever needs the server imports its own code and waits for
+it. Stopping: flows first, then the workers they wait for, then the servers both talk to.
 """
 
 from __future__ import annotations
@@ -135,21 +135,15 @@ class Boot:
         settings, supervisor = self.home.settings, self.supervisor
         environment = stack.environment(self.home.path, self.record.prefect_api_url, self.record.web_url)
         port, web_port = self._ports
-        server = supervisor.start(services.prefect_server(settings.host, port, environment))
-        starter.prepare(self.home, self.say)
-        followers = [supervisor.start(services.gateway(settings.host, web_port, environment))]
-        followers += [
-            supervisor.start(services.gpu_worker(number, environment, self._registered))
-            for number in range(1, self.options.workers + 1)
-        ]
-        supervisor.wait_ready([server])
-        if supervisor.stopping.is_set():
-            return
-        services.create_pool(self.record.prefect_api_url)
-        followers.append(supervisor.start(services.deployments(environment)))
         pool_name = f"{socket.gethostname()}-{os.getpid()}"
-        followers.append(supervisor.start(services.flow_pool(pool_name, environment)))
-        supervisor.wait_ready(followers)
+        supervisor.start(services.prefect_server(settings.host, port, environment))
+        starter.prepare(self.home, self.say)
+        supervisor.start(services.gateway(settings.host, web_port, environment))
+        for number in range(1, self.options.workers + 1):
+            supervisor.start(services.gpu_worker(number, environment, self._registered))
+        supervisor.start(services.deployments(environment))
+        supervisor.start(services.flow_pool(pool_name, environment))
+        supervisor.wait_ready(supervisor.children)
 
     def _registered(self, pid: int) -> bool:
         alive = self.home.catalog.workers.alive(within_seconds=REGISTRATION_SECONDS)

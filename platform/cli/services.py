@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -91,19 +90,9 @@ def deployments(environment: Mapping[str, str]) -> Service:
 
 def flow_pool(name: str, environment: Mapping[str, str]) -> Service:
     """The ordinary process pool in which submitted flows run. It keeps no GPU and no model."""
-    command = [sys.executable, "-m", "prefect", "worker", "start"]
-    command += ["--pool", POOL, "--type", "process", "--name", name]
+    command = [sys.executable, "-m", "mutoscope.platform.orchestration.pool", "--name", name]
     api = environment["PREFECT_API_URL"]
     return Service("flow-pool", command, environment, ready=lambda pid: pool_worker_online(api, name))
-
-
-def create_pool(api_url: str) -> None:
-    """Create the work pool if there is none: deployments and the pool's worker then start side by side."""
-    try:
-        get_json(f"{api_url}/work_pools/", body={"name": POOL, "type": "process"}, timeout=30.0)
-    except urllib.error.HTTPError as error:
-        if error.code != 409:
-            raise
 
 
 def pool_worker_online(api_url: str, name: str) -> bool:

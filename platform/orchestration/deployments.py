@@ -24,7 +24,7 @@ from prefect.workers.process import ProcessWorker
 
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.registry import Registry, Workflow, discover
-from mutoscope.platform.orchestration.server import prefect_client
+from mutoscope.platform.orchestration.server import prefect_client, wait_for_server
 from mutoscope.platform.orchestration.stack import POOL
 from mutoscope.platform.orchestration.workflow import TAG
 
@@ -58,7 +58,7 @@ async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
     for workflow in workflows:
         registry.check_requirements(workflow)
     async with prefect_client() as client:
-        await _ensure_pool(client)
+        await ensure_pool(client)
         deployed = {workflow.id: await _deploy(client, workflow) for workflow in workflows}
         ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
         for deployment in await client.read_deployments(deployment_filter=ours):
@@ -69,7 +69,8 @@ async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
     return tuple(workflow.name for workflow in workflows)
 
 
-async def _ensure_pool(client: PrefectClient) -> None:
+async def ensure_pool(client: PrefectClient) -> None:
+    """Create the work pool unless it is there."""
     pool = WorkPoolCreate(
         name=POOL,
         type="process",
@@ -158,10 +159,15 @@ async def _ensure(client: PrefectClient, wanted: AutomationCore) -> None:
         await client.update_automation(existing[0].id, wanted)
 
 
+async def _deploy_when_up() -> tuple[str, ...]:
+    await wait_for_server()
+    return await deploy_all()
+
+
 def main() -> int:
-    """Deploy, and say what is deployed; 0, or an error's exit code."""
+    """Wait for the server, deploy, and say what is deployed; 0, or an error's exit code."""
     try:
-        names = asyncio.run(deploy_all())
+        names = asyncio.run(_deploy_when_up())
     except MutoscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +15,8 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import PREFECT_API_URL
 
 from mutoscope.platform.errors import ServerUnavailable
+
+_LOOK_SECONDS = 0.2
 
 
 @asynccontextmanager
@@ -34,6 +38,23 @@ async def prefect_client() -> AsyncIterator[PrefectClient]:
                 "start it with `mutoscope up`, or set PREFECT_API_URL"
             ) from None
         yield client
+
+
+async def wait_for_server(seconds: float = 600.0) -> None:
+    """Return as soon as the server answers; what starts beside it has its imports behind it by then.
+
+    Raises:
+        ServerUnavailable: it did not answer in time.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            async with prefect_client():
+                return
+        except ServerUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def quiet_console() -> None:

@@ -1,0 +1,47 @@
+"""The worker of the flow pool: `python -m mutoscope.platform.orchestration.pool --name NAME`.
+
+It is Prefect's own process worker, started beside the server instead of after it: importing Prefect takes
+seconds, which it spends while the server spends its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+# Imported for their cost: the command would import them only after the wait.
+import prefect.cli.worker
+import prefect.workers.process  # noqa: F401
+from prefect.cli import app
+
+from mutoscope.platform.errors import MutoscopeError
+from mutoscope.platform.orchestration.deployments import ensure_pool
+from mutoscope.platform.orchestration.server import prefect_client, wait_for_server
+from mutoscope.platform.orchestration.stack import POOL
+
+
+async def _pool_when_up() -> None:
+    await wait_for_server()
+    async with prefect_client() as client:
+        await ensure_pool(client)
+
+
+def main() -> int:
+    """Serve until SIGTERM; 0, or an error's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m mutoscope.platform.orchestration.pool")
+    parser.add_argument("--name", required=True, help="the worker's name in the Prefect UI")
+    name = parser.parse_args().name
+    try:
+        asyncio.run(_pool_when_up())
+    except MutoscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    # The command reads its arguments there and nowhere else.
+    sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
+    app()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
