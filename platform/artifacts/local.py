@@ -68,7 +68,7 @@ class LocalBackend:
             if os.fstat(descriptor).st_size != len(view):
                 return False
             for start in range(0, len(view), _COMPARE_BYTES):
-                # Copied out: bytes compare as memory, a memoryview item by item, which is slower than hashing.
+                # Copied out: bytes compare as memory, memoryviews item by item, slower than hashing.
                 expected = bytes(view[start : start + _COMPARE_BYTES])
                 if os.read(descriptor, len(expected)) != expected:
                     return False

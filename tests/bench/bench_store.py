@@ -94,8 +94,8 @@ def _median_ratio(rounds: list[dict[str, float]], numerator: str, denominator: s
 
 
 def one_round(objects: int) -> dict[str, float]:
-    """MB/s of each kind of work, floor and store in turn over fresh folders, and CPU time per object: the figure
-    that means something on a machine shared with others."""
+    """MB/s of each kind of work, floor and store in turn over fresh folders, and CPU time per object, the
+    figure that means something on a machine shared with others."""
     common = os.urandom(OBJECT_BYTES - 8)
     blocks = [n.to_bytes(8, "big") + common for n in range(objects)]
     names = [hashlib.sha256(block).hexdigest() for block in blocks]

@@ -89,7 +89,7 @@ class TestMemoryStore(FsspecContract):
 
 @covers(FsspecBackend)
 class TestFsspecFolderStore(FsspecContract):
-    """A real file system behind fsspec, where uploads are visible while they grow: they go through ``tmp/``."""
+    """A file system behind fsspec, where uploads are visible while they grow: they go through ``tmp/``."""
 
     @pytest.fixture
     def store(self, tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
