@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 """Seconds until a wait is given up. Generous: it is reached only when something is broken, or the machine is
 choked.
 """
