@@ -182,9 +182,8 @@ weight_aliases = Table(
     Column("card", String(255), nullable=False),
     Column("component", String(255), nullable=False),
     Column("name", String(64), nullable=False),
-    Column(
-        "version_id", _ID, ForeignKey("weight_versions.id")
-    ),  # null: retired, the component has no such alias now
+    # Null: retired, the component has no such alias from then on.
+    Column("version_id", _ID, ForeignKey("weight_versions.id")),
     Column("created_at", Double, nullable=False),
     Index(None, "card", "component", "name", "id"),
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -110,7 +110,7 @@ class Weights:
                 component: _publish(connection, card, component, digest, run_id, alias=alias)
                 for component, digest in artifact_digests.items()
             }
-            for version in connection.execute(_all_aliased(card, alias)).all():
+            for version in connection.execute(_ALL_ALIASED, {"card": card, "name": alias}).all():
                 if version.component not in artifact_digests:
                     _point(connection, alias, card, version.component, None)
         return published
@@ -118,7 +118,8 @@ class Weights:
     def live(self, card: str) -> dict[str, WeightVersion]:
         """The live version of each component; empty for a card without weights."""
         with self._database.read() as connection:
-            return {row.component: to_version(row) for row in connection.execute(_all_aliased(card, LIVE))}
+            rows = connection.execute(_ALL_ALIASED, {"card": card, "name": LIVE})
+            return {row.component: to_version(row) for row in rows}
 
     def get(self, name: str) -> WeightVersion:
         """The version named ``card/component@12`` or ``card/component@alias``. Raises UnknownReference."""
@@ -165,11 +166,15 @@ class Weights:
 
     def alias_history(
         self, card: str, component: str, name: str
-    ) -> builtins.list[tuple[float, WeightVersion]]:
-        """Where the alias has pointed: (since when, version), oldest first; the last one is current."""
+    ) -> builtins.list[tuple[float, WeightVersion | None]]:
+        """Where the alias has pointed: (since when, version), oldest first; the last one is current.
+
+        None instead of a version: from then on the component had no such alias.
+        """
         query = (
             select(*VERSION_COLUMNS, weight_aliases.c.created_at.label("since"))
-            .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+            .select_from(weight_aliases)
+            .outerjoin(weight_versions, weight_aliases.c.version_id == weight_versions.c.id)
             .where(
                 weight_aliases.c.card == card,
                 weight_aliases.c.component == component,
@@ -178,7 +183,8 @@ class Weights:
             .order_by(weight_aliases.c.id)
         )
         with self._database.read() as connection:
-            return [(row[-1], WeightVersion(*row[:-1])) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [(row.since, WeightVersion(*row[:-1]) if row.id is not None else None) for row in rows]
 
     def versions_of_digest(self, digest: str) -> builtins.list[WeightVersion]:
         """Every name those bytes have, oldest first."""
@@ -229,18 +235,19 @@ def _publish(
     return version
 
 
-def _all_aliased(card: str, name: str) -> Select[Any]:
-    newest = (
-        select(func.max(weight_aliases.c.id))
-        .where(weight_aliases.c.card == card, weight_aliases.c.name == name)
-        .group_by(weight_aliases.c.component)
+# Built once: every run that is planned reads the live weights of its card.
+_ALL_ALIASED = (
+    select(*VERSION_COLUMNS)
+    .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
+    .where(
+        weight_aliases.c.id.in_(
+            select(func.max(weight_aliases.c.id))
+            .where(weight_aliases.c.card == bindparam("card"), weight_aliases.c.name == bindparam("name"))
+            .group_by(weight_aliases.c.component)
+        )
     )
-    return (
-        select(*VERSION_COLUMNS)
-        .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
-        .where(weight_aliases.c.id.in_(newest))
-        .order_by(weight_versions.c.component)
-    )
+    .order_by(weight_versions.c.component)
+)
 
 
 def _aliased(card: str, component: str, name: str) -> Select[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -58,6 +58,12 @@ _COLUMNS = (
     workers.c.started_at,
     workers.c.heartbeat_at,
     (now() - workers.c.heartbeat_at).label("age"),
+)
+# Built once: every run that is planned asks who serves its card.
+_ALIVE = (
+    select(*_COLUMNS)
+    .where(workers.c.state != STOPPED, workers.c.heartbeat_at >= now() - bindparam("within"))
+    .order_by(workers.c.heartbeat_at.desc(), workers.c.id.desc())
 )
 
 
@@ -111,13 +117,8 @@ class Workers:
         self, card: str | None = None, within_seconds: float = ALIVE_SECONDS
     ) -> builtins.list[WorkerInfo]:
         """Workers heard of within that time and not stopped; those serving a card, if asked."""
-        query = (
-            select(*_COLUMNS)
-            .where(workers.c.state != STOPPED, workers.c.heartbeat_at >= now() - within_seconds)
-            .order_by(workers.c.heartbeat_at.desc(), workers.c.id.desc())
-        )
         with self._database.read() as connection:
-            found = [WorkerInfo(*row) for row in connection.execute(query)]
+            found = [WorkerInfo(*row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
         return [worker for worker in found if card is None or card in worker.cards]
 
     def contract(self, card: str, within_seconds: float = ALIVE_SECONDS) -> dict[str, Any] | None:

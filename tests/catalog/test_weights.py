@@ -85,6 +85,8 @@ def test_a_whole_set_goes_live_at_once(
     assert str(catalog.weights.get("toy-card/retired@1")) == "toy-card/retired@1"
     with pytest.raises(UnknownReference):
         catalog.weights.get("toy-card/retired@live")
+    history = catalog.weights.alias_history(CARD, "retired", "live")
+    assert [str(version) for _, version in history] == ["toy-card/retired@1", "None"]
     with pytest.raises(UnknownReference, match="not in the catalog"):
         catalog.weights.publish_all(CARD, {"net": FIRST.digest, "vae": an_artifact("unheard of").digest})
     assert catalog.weights.live(CARD) == live, "all or none"
