@@ -42,25 +42,14 @@ _CLAIMABLE = and_(
 
 _ANY = select(runs.c.id).where(_CLAIMABLE).limit(1)
 _NEXT = (
-    select(runs.c.id)
+    select(runs)
     .where(_CLAIMABLE)
     .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
     .limit(bindparam("most"))
-    .with_for_update(
-        skip_locked=True
-    )  # Postgres: claimants pass each other. SQLite has one writer at a time anyway.
+    # Postgres: claimants pass each other. SQLite has one writer at a time anyway.
+    .with_for_update(skip_locked=True)
 )
-_CANCELLED = (
-    update(runs)
-    .where(_CLAIMABLE, runs.c.cancel_requested)
-    .values(state="cancelled", lease_expires_at=None, finished_at=now())
-)
-_SPENT = select(runs).where(_CLAIMABLE, runs.c.state == "running", runs.c.attempt >= runs.c.max_attempts)
-_GIVE_UP = (
-    update(runs)
-    .where(runs.c.id == bindparam("run"))
-    .values(state="failed", lease_expires_at=None, finished_at=now())
-)
+_END = update(runs).where(runs.c.id == bindparam("run")).values(lease_expires_at=None, finished_at=now())
 _TAKE = (
     update(runs)
     .where(runs.c.id == bindparam("run"))
@@ -144,9 +133,7 @@ class Claims:
             if connection.execute(_ANY, which).first() is None:
                 return []
         with self._database.write() as connection:
-            _end_hopeless(connection, which)
-            ids = list(connection.execute(_NEXT, {**which, "most": limit}).scalars())
-            return [_take(connection, run_id, worker_id, lease_seconds) for run_id in ids]
+            return _take_next(connection, which, worker_id, lease_seconds, limit)
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
         """Extend the leases of the worker's runs; says which are lost and which should stop."""
@@ -226,13 +213,32 @@ class Claims:
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
 
 
-def _end_hopeless(connection: Connection, which: Mapping[str, Any]) -> None:
-    """Settle claimable runs that must not start again: cancelled by request, or out of attempts."""
-    connection.execute(_CANCELLED, which)
-    for row in connection.execute(_SPENT, which).all():
-        silent = f"its worker {row.worker} went silent in attempt {row.attempt}, the last"
-        error = row.error or {"type": "LeaseExpired", "message": silent}
-        connection.execute(_GIVE_UP, {"run": row.id, "error": error})
+def _take_next(
+    connection: Connection, which: Mapping[str, Any], worker_id: str, seconds: float, limit: int
+) -> list[RunRecord]:
+    """Take the next `limit` runs. Those that must not start again are settled on the way and do not count."""
+    taken: list[RunRecord] = []
+    while len(taken) < limit:
+        wanted = limit - len(taken)
+        found = [to_run(row) for row in connection.execute(_NEXT, {**which, "most": wanted})]
+        hopeful = [run for run in found if not _settled(connection, run)]
+        taken += [_take(connection, run.id, worker_id, seconds) for run in hopeful]
+        if len(found) < wanted:
+            break
+    return taken
+
+
+def _settled(connection: Connection, run: RunRecord) -> bool:
+    """End a claimable run that was cancelled by request, or whose last attempt went silent."""
+    if run.cancel_requested:
+        connection.execute(_END, {"run": run.id, "state": "cancelled"})
+        return True
+    if run.state == "running" and run.attempt >= run.max_attempts:
+        silent = f"its worker {run.worker} went silent in attempt {run.attempt}, the last"
+        error = run.error or {"type": "LeaseExpired", "message": silent}
+        connection.execute(_END, {"run": run.id, "state": "failed", "error": error})
+        return True
+    return False
 
 
 def _take(connection: Connection, run_id: str, worker_id: str, seconds: float) -> RunRecord:
