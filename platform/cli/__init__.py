@@ -5,6 +5,7 @@
     home.py         the opened home: settings, catalog, store, running stack
     values.py       key=value arguments against a workflow's parameter types
     stack.py        up, down, status
+    boot.py         what `up` does from start to stop; detach.py does it in a session of its own
     services.py     the processes a stack consists of, and when each is ready
     supervisor.py   starting, watching, restarting and draining them
     starter.py      bringing a home to a usable state: schema, store, starter weights
@@ -13,7 +14,7 @@
     replay.py       replay
     cards.py        cards
     weights.py      weights list, show, import, made
-    doctor.py       doctor
+    doctor.py       doctor; integrity.py tells whether stored weights are whole
     demo.py         demo
 
 Command modules import only Typer at the top: `mutoscope --help` must answer at once, so everything heavier is

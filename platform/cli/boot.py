@@ -93,6 +93,7 @@ class Boot:
     say: Callable[[str], None]
     record: StackRecord = field(init=False)
     supervisor: Supervisor = field(init=False)
+    _ports: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         settings = self.home.settings
@@ -110,8 +111,6 @@ class Boot:
         )
         self.supervisor = Supervisor(services.log_folder(self.home.path), self.say, self._write)
         self._ports = port, web_port
-
-    _ports: tuple[int, int] = field(init=False)
 
     def run(self) -> None:
         """Start everything, watch it until a signal arrives, drain."""

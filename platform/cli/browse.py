@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -142,14 +143,10 @@ def describe(home: Home, what: str) -> dict[str, Any]:
     try:
         return describe_artifact(home, home.catalog.artifacts.resolve(what))
     except UnknownReference as unknown:
-        for finder, describer in (
-            (home.catalog.runs.find, describe_run),
-            (home.catalog.workflows.find, describe_workflow),
-        ):
-            try:
-                return describer(home, finder(what))  # type: ignore[operator]
-            except UnknownReference:
-                continue
+        with suppress(UnknownReference):
+            return describe_run(home, home.catalog.runs.find(what))
+        with suppress(UnknownReference):
+            return describe_workflow(home, home.catalog.workflows.find(what))
         raise unknown
 
 

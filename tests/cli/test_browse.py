@@ -175,7 +175,7 @@ def test_cards_show_declaration_and_live_weights(world: World, mutoscope: Comman
 
 
 def test_cards_need_no_catalog(home: Path, mutoscope: Command) -> None:
-    assert {line.split()[0] for line in mutoscope("cards").out.splitlines()[1:]} == {"flux-t2i", "wan-i2v"}
+    assert {"flux-t2i", "wan-i2v"} <= {line.split()[0] for line in mutoscope("cards").out.splitlines()[1:]}
 
 
 @pytest.mark.parametrize(
