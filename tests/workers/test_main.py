@@ -60,7 +60,7 @@ def test_started_as_a_user_starts_it_and_without_an_orchestrator(workshop: Works
     probe = (
         "import sys, mutoscope.workers.__main__, mutoscope.workers.worker\n"
         "found = {m.split('.')[0] for m in sys.modules} & {'prefect', 'diffusers', 'fastapi'}\n"
-        "sys.exit(', '.join(sorted(found)))"
+        "sys.exit(', '.join(sorted(found)) or 0)"
     )
     environment = workshop.environment()
     done = subprocess.run(
