@@ -1,7 +1,7 @@
 """Figures of a trained video folder on held-out captions, by the independent checker, and strips to look at.
 
-Every clip is made by ``WanImageToVideoPipeline`` from the folder alone, with its ``recipe.json``; the first
-frame given is the rendered picture of the scene, or one that an image model drew for the same caption.
+Clips are made from the folder's own parts with its ``recipe.json``, as ``WanImageToVideoPipeline`` does,
+but many at a time.  The first frame given is the rendered scene, or a picture that an image model drew.
 """
 
 from __future__ import annotations
@@ -23,14 +23,19 @@ from mutoscope.models.starter.grammar import MOTIONS, Scene, canonical_scenes, c
 from mutoscope.models.starter.motion import animate
 from mutoscope.models.starter.render import place
 from mutoscope.models.starter.stage import seed_for
+from mutoscope.models.starter.video_bank import LATENT_SHAPE, condition, denormalised, encode_image
+from mutoscope.models.starter.video_vae import decode_clip, lean
 
 EVALUATION_SEED: Final = 31
 CAPTIONS: Final = 210
 """Thirty held-out scenes for each of the seven motions."""
 STRIP_FRAMES: Final = (0, 2, 5, 7, 9, 11, 14, 16)
 
+BATCH: Final = 15
+
 Frames = NDArray[np.uint8]
 Still = NDArray[np.uint8]
+Maker = Callable[[Sequence[str], Sequence[Still], Sequence[int]], list[Frames]]
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,15 @@ def held_out_trials(count: int = CAPTIONS, seed: int = EVALUATION_SEED) -> list[
 
 
 class FolderSampler:
-    """A folder opened by the reference pipeline: caption and picture in, frames out."""
+    """A folder's parts, opened by the reference pipeline: captions and pictures in, frames out."""
 
     def __init__(self, folder: Path) -> None:
         self.recipe: dict[str, Any] = json.loads((folder / "recipe.json").read_text())
         self.pipeline = WanImageToVideoPipeline.from_pretrained(folder)
         self.pipeline.set_progress_bar_config(disable=True)
 
-    def __call__(self, caption: str, image: Still, seed: int) -> Frames:
-        """Frames uint8 (T, H, W, 3)."""
+    def reference(self, caption: str, image: Still, seed: int) -> Frames:
+        """Frames uint8 (T, H, W, 3) by the pipeline itself, which takes one picture a call."""
         recipe = self.recipe
         frames = self.pipeline(
             image=Image.fromarray(image),
@@ -82,7 +87,39 @@ class FolderSampler:
             generator=torch.Generator().manual_seed(seed),
             output_type="np",
         ).frames[0]
-        return np.rint(frames * 255.0).astype(np.uint8)
+        return _to_pixels(frames)
+
+    @torch.no_grad()
+    def __call__(
+        self, captions: Sequence[str], images: Sequence[Still], seeds: Sequence[int]
+    ) -> list[Frames]:
+        """The clips ``reference`` would make one by one (to rounding), made together."""
+        parts, recipe = self.pipeline, self.recipe
+        noise = [torch.randn(1, *LATENT_SHAPE, generator=torch.Generator().manual_seed(s)) for s in seeds]
+        latents = torch.cat(noise)
+        given = torch.stack([torch.from_numpy(i) for i in images]).permute(0, 3, 1, 2).float() / 127.5 - 1.0
+        image_condition = condition(encode_image(parts.vae, given))
+        text, empty = parts.encode_prompt(
+            list(captions),
+            recipe["negative_prompt"],
+            do_classifier_free_guidance=recipe["guidance_scale"] > 1,
+            max_sequence_length=recipe["max_sequence_length"],
+        )
+        parts.scheduler.set_timesteps(recipe["num_inference_steps"])
+        for step in parts.scheduler.timesteps:
+            model_input, when = torch.cat([latents, image_condition], dim=1), step.expand(len(latents))
+            velocity = parts.transformer(model_input, when, text, return_dict=False)[0]
+            if empty is not None:
+                unsaid = parts.transformer(model_input, when, empty, return_dict=False)[0]
+                velocity = unsaid + recipe["guidance_scale"] * (velocity - unsaid)
+            latents = parts.scheduler.step(velocity, step, latents, return_dict=False)[0]
+        with lean(parts.vae):
+            clips = decode_clip(parts.vae, denormalised(parts.vae, latents))
+        return [_to_pixels(clip.permute(1, 2, 3, 0).numpy()) for clip in (clips / 2 + 0.5).clamp(0, 1)]
+
+
+def _to_pixels(frames: NDArray[np.float32]) -> Frames:
+    return np.rint(frames * 255.0).astype(np.uint8)
 
 
 def summary(trials: Sequence[Trial], reports: Sequence[VideoReport]) -> dict[str, Any]:
@@ -106,16 +143,18 @@ def summary(trials: Sequence[Trial], reports: Sequence[VideoReport]) -> dict[str
 
 
 def measure(
-    make: Callable[[str, Still, int], Frames],
+    make: Maker,
     trials: Sequence[Trial],
     first_image: Callable[[Trial], Still] = lambda trial: trial.truth[0],
 ) -> tuple[dict[str, Any], list[Frames], list[VideoReport]]:
     """Make and judge a clip per trial, each starting from ``first_image``."""
-    clips, reports = [], []
-    for trial in trials:
-        image = first_image(trial)
-        clips.append(make(trial.caption, image, trial.seed))
-        reports.append(check_video(clips[-1], trial.scene, image))
+    clips: list[Frames] = []
+    images = [first_image(trial) for trial in trials]
+    for start in range(0, len(trials), BATCH):
+        part = slice(start, start + BATCH)
+        chosen = trials[part]
+        clips += make([t.caption for t in chosen], images[part], [t.seed for t in chosen])
+    reports = [check_video(c, t.scene, i) for c, t, i in zip(clips, trials, images, strict=True)]
     return summary(trials, reports), clips, reports
 
 

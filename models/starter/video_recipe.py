@@ -41,7 +41,7 @@ class VideoVaeConfig:
     """Standard deviation of the posterior, held fixed: the decoder must bear what the denoiser leaves."""
     kl_weight: float = 1e-4
     average: float = 0.998
-    total_steps: int = 5000
+    total_steps: int = 3000
 
     def architecture(self) -> dict[str, Any]:
         """Arguments of ``AutoencoderKLWan``."""
@@ -92,7 +92,7 @@ class VideoDitConfig:
     bank_start: int = 1280
     bank_growth: int = 1
     """Entries added a step; encoding is dear, so early batches draw from few clips with fresh noise."""
-    bank_size: int = 8000
+    bank_size: int = 3384
     batch: int = 16
     learning_rate: float = 3e-3
     text_learning_rate: float = 2e-4
@@ -102,7 +102,7 @@ class VideoDitConfig:
     shift: float = 3.0
     """Timestep shift of the scheduler; training draws its noise levels with the same shift."""
     first_frame_weight: float = 2.0
-    total_steps: int = 4500
+    total_steps: int = 3000
     inference_steps: int = 12
     guidance: float = 1.0
 
