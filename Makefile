@@ -52,7 +52,7 @@ lint: $(STAMP)  ## Style, formatting and layers.
 	$(BIN)/lint-imports
 
 types: $(STAMP)  ## Strict types for platform/, checked types elsewhere.
-	sh tests/support/typecheck.sh $(BIN)/mypy
+	sh tests/support/typecheck.sh $(CURDIR)/$(BIN)/mypy
 
 bench: $(STAMP)  ## Benchmarks; raw JSON lands in tests/bench/results.
 	for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench || exit 1; done

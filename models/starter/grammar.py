@@ -173,7 +173,7 @@ def parse(caption: str) -> Scene:
             f"caption={caption!r} is outside the grammar; say e.g. 'a red circle left of a blue square'"
         )
     colour, shape, relation, colour2, shape2, background, motion = match.groups()
-    objects = (SceneObject(colour, shape),)
+    objects: tuple[SceneObject, ...] = (SceneObject(colour, shape),)
     if relation is not None:
         objects += (SceneObject(colour2, shape2),)
     background = {"grey": "gray", None: DEFAULT_BACKGROUND}.get(background, background)

@@ -60,7 +60,8 @@ def build_optimisers(dit: FluxTransformer2DModel, learning_rate: float) -> list[
 
     Four iterations orthogonalise well enough, and orthogonalising is a third of a step at this size.
     """
-    inner, outer = [], []
+    inner: list[nn.Parameter] = []
+    outer: list[nn.Parameter] = []
     for name, parameter in dit.named_parameters():
         through = "transformer_blocks." in name and parameter.ndim == 2 and ".linear." not in name
         (inner if through else outer).append(parameter)

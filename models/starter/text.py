@@ -198,7 +198,8 @@ class TextStage:
 
     def _build_optimisers(self) -> list[torch.optim.Optimizer]:
         """Muon for the matrices inside the encoders; Adam for embeddings, norms and heads."""
-        inner, outer = [], []
+        inner: list[nn.Parameter] = []
+        outer: list[nn.Parameter] = []
         for name, parameter in [*self.stack.named_parameters(), *self.heads.named_parameters()]:
             through = ".layers." in name or ".block." in name
             matrix = parameter.ndim == 2 and "bias" not in name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -59,7 +60,8 @@ class Muon(torch.optim.Optimizer):
 
 def optimisers_for(modules: Iterable[tuple[nn.Module, float]]) -> list[torch.optim.Optimizer]:
     """Muon for matrices and kernels, Adam for vectors; one group per (module, rate) pair."""
-    matrices, vectors = [], []
+    matrices: list[dict[str, Any]] = []
+    vectors: list[dict[str, Any]] = []
     for module, rate in modules:
         parameters = [p for p in module.parameters() if p.requires_grad]
         # A norm gain of shape (C, 1, 1, 1) is a vector, whatever its dimensions say.

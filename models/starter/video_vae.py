@@ -110,7 +110,7 @@ def lean(vae: AutoencoderKLWan) -> Iterator[None]:
     }
     changed = [m for m in vae.modules() if type(m) in forms]
     for module in changed:
-        module.forward = MethodType(forms[type(module)], module)  # type: ignore[method-assign]
+        module.forward = MethodType(forms[type(module)], module)
     try:
         yield
     finally:

@@ -57,4 +57,5 @@ class WanComponents:
 
     @classmethod
     def of(cls, components: Mapping[str, Any]) -> WanComponents:
-        return cls(**{field.name: components.get(field.name) for field in fields(cls)})
+        chosen: dict[str, Any] = {field.name: components.get(field.name) for field in fields(cls)}
+        return cls(**chosen)

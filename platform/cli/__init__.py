@@ -10,7 +10,8 @@
     supervisor.py   starting, watching, restarting and draining them
     starter.py      bringing a home to a usable state: schema, store, starter weights
     run.py          run; follow.py shows a workflow's progress from the catalog
-    browse.py       ls, show, get, open, lineage
+    browse.py       ls, show, get, open
+    lineage.py      lineage
     replay.py       replay
     cards.py        cards
     weights.py      weights list, show, import, made

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -96,9 +97,10 @@ class Stack:
         assert ran.returncode == 0, ran.stderr
         return [Result(**one) for one in json.loads(ran.stdout)]
 
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command and return at once. It leads a process group, to be killed whole."""
-        return subprocess.Popen(
+    @contextmanager
+    def begin(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A command under way. It leads a process group, which is killed whole if it outlives the block."""
+        process = subprocess.Popen(
             _command(arguments),
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -106,6 +108,11 @@ class Stack:
             text=True,
             start_new_session=True,
         )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                kill(process)
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,10 +18,10 @@ LONG = "steps=900"
 
 
 def test_ctrl_c_cancels_the_run_that_only_this_command_waits_for(stack: Stack) -> None:
-    flow = stack.begin("run", "text_to_image", "prompt=a red square", "seed=111", LONG)
-    run = stack.at_work(flow, "flux-t2i", seed=111)
-    flow.send_signal(signal.SIGINT)
-    result = finish(flow)
+    with stack.begin("run", "text_to_image", "prompt=a red square", "seed=111", LONG) as flow:
+        run = stack.at_work(flow, "flux-t2i", seed=111)
+        flow.send_signal(signal.SIGINT)
+        result = finish(flow)
     assert result.code != 0
     assert stack.finished(run.id).state == "cancelled"
     row = stack.catalog.workflows.get(str(run.workflow_run_id))
@@ -26,13 +29,19 @@ def test_ctrl_c_cancels_the_run_that_only_this_command_waits_for(stack: Stack) -
 
 
 def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
-    flow = stack.begin("run", "text_to_image", "prompt=a blue square", "seed=112", LONG, "--submit")
-    run = stack.at_work(flow, "flux-t2i", seed=112)
-    flow_run_id = str(run.prefect_flow_run_id)
-    answer = stack.api(f"/flow_runs/{flow_run_id}/set_state", {"state": {"type": "CANCELLING"}})
-    assert answer["status"] == "ACCEPT"
-    assert stack.finished(run.id).state == "cancelled"
-    result = finish(flow)
+    with stack.begin("run", "text_to_image", "prompt=a blue square", "seed=112", LONG, "--submit") as flow:
+        run = stack.at_work(flow, "flux-t2i", seed=112)
+        flow_run_id = str(run.prefect_flow_run_id)
+        with worker_held(stack):
+            answer = stack.api(f"/flow_runs/{flow_run_id}/set_state", {"state": {"type": "CANCELLING"}})
+            assert answer["status"] == "ACCEPT"
+            until(
+                lambda: stack.catalog.runs.get(run.id).cancel_requested,
+                "the flow takes its run back",
+                seconds=PATIENCE_S,
+            )
+        assert stack.finished(run.id).state == "cancelled"
+        result = finish(flow)
     assert result.code != 0
     row = stack.catalog.workflows.get(str(run.workflow_run_id))
     assert row.state == "cancelled"
@@ -41,3 +50,14 @@ def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
         "Prefect says so too",
         seconds=PATIENCE_S,
     )
+
+
+@contextmanager
+def worker_held(stack: Stack) -> Iterator[None]:
+    """The worker stands still: Prefect may take longer to pass a cancellation on than the run has steps left."""
+    worker = stack.worker_pid()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)

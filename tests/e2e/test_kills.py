@@ -18,11 +18,11 @@ LONG = "steps=120"
 
 
 def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> None:
-    flow = stack.begin("run", "text_to_image", "prompt=a green triangle", "seed=101", LONG, "--json")
-    run = stack.at_work(flow, "flux-t2i", seed=101)
-    victim = stack.worker_pid()
-    os.kill(victim, signal.SIGKILL)
-    result = finish(flow)
+    with stack.begin("run", "text_to_image", "prompt=a green triangle", "seed=101", LONG, "--json") as flow:
+        run = stack.at_work(flow, "flux-t2i", seed=101)
+        victim = stack.worker_pid()
+        os.kill(victim, signal.SIGKILL)
+        result = finish(flow)
     assert result.code == 0, f"{result.err}{stack.logs()}"
     taken_again = stack.catalog.runs.get(run.id)
     assert (taken_again.state, taken_again.attempt) == ("succeeded", 2)
@@ -33,9 +33,9 @@ def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> Non
 
 def test_a_killed_flow_leaves_its_run_to_complete_and_a_rerun_takes_it_from_memo(stack: Stack) -> None:
     arguments = ("run", "text_to_image", "prompt=a yellow square", "seed=102", LONG)
-    flow = stack.begin(*arguments)
-    run = stack.at_work(flow, "flux-t2i", seed=102)
-    kill(flow)
+    with stack.begin(*arguments) as flow:
+        run = stack.at_work(flow, "flux-t2i", seed=102)
+        kill(flow)
     assert stack.finished(run.id).state == "succeeded"
     before = stack.run_count()
     again = stack.run(*arguments, "--json")

@@ -16,10 +16,10 @@ CHOKED = 4
 
 
 def test_what_a_killed_flow_leaves_open_is_closed_within_the_stated_time(stack: Stack) -> None:
-    flow = stack.begin("run", "text_to_image", "prompt=a green circle", "seed=121", "steps=200")
-    run = stack.at_work(flow, "flux-t2i", seed=121)
+    with stack.begin("run", "text_to_image", "prompt=a green circle", "seed=121", "steps=200") as flow:
+        run = stack.at_work(flow, "flux-t2i", seed=121)
+        kill(flow)
     row_id, flow_run_id = str(run.workflow_run_id), str(run.prefect_flow_run_id)
-    kill(flow)
     assert stack.finished(run.id).state == "succeeded"
     until(
         lambda: stack.flow_run(flow_run_id)["state"]["type"] == "CRASHED",
