@@ -16,6 +16,7 @@
     launch         starting a workflow by name, here or on the pool
     reaper         closing the records of workflow runs whose process died
     server         the Prefect server, or one line that says that nobody answers
+    pool           the process pool in which submitted workflows run
     stack          the record of a running stack
 
 Only `workflow`, `engine_run`, `publish`, `deployments`, `launch`, `reaper` and `server` import Prefect. Only

@@ -54,7 +54,7 @@ def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
 
 @contextmanager
 def worker_held(stack: Stack) -> Iterator[None]:
-    """The worker stands still: Prefect may take longer to pass a cancellation on than the run has steps left."""
+    """The worker stands still: Prefect may take longer to pass the word on than the run has steps left."""
     worker = stack.worker_pid()
     os.kill(worker, signal.SIGSTOP)
     try:
