@@ -69,6 +69,8 @@ def stages(recipe: VideoRecipe, workdir: Path) -> Iterator[Stage]:
     yield autoencoder
     autoencoder.export(workdir)
     vae = AutoencoderKLWan.from_pretrained(workdir / "vae")
+    # Where it was trained is nobody's business, and would make equal weights differ.
+    vae.register_to_config(_name_or_path="")
     text = VideoTextStage(recipe.text)
     yield text
     denoiser = VideoDitStage(vae, text.captions, recipe, cache=workdir / "video_bank.pt")

@@ -19,6 +19,6 @@
     pool           the process pool in which submitted workflows run
     stack          the record of a running stack
 
-Only `workflow`, `engine_run`, `publish`, `deployments`, `pool`, `launch`, `reaper`, `server` import Prefect. Only
-references pass through it; its rows are telemetry, the catalog is the truth.
+Only `workflow`, `engine_run`, `publish`, `deployments`, `pool`, `launch`, `reaper`, `server` import Prefect.
+Only references pass through it; its rows are telemetry, the catalog is the truth.
 """
