@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.stack import Stack
+
+# A shell that starts the suite in the background has it ignore SIGINT, and children inherit that; a handler
+# of our own is not inherited, so Ctrl-C reaches the commands under test as it does in a terminal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 PROMPT = "a red circle left of a blue square, drifting right"
 SEED = 7

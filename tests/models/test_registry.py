@@ -26,12 +26,15 @@ def install(monkeypatch: pytest.MonkeyPatch, *origins: str) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
 
 
+BUILT_IN = ["flux-t2i", "wan-i2v", "starter-image-trainer", "starter-video-trainer"]
+
+
 def test_built_in_cards(fresh: pytest.MonkeyPatch) -> None:
-    assert list(registry.cards()) == ["flux-t2i", "wan-i2v"]
+    assert list(registry.cards()) == BUILT_IN
     assert registry.get_card("flux-t2i").id == "flux-t2i"
 
 
-@pytest.mark.parametrize("card_id", ["flux-t2i", "wan-i2v"])
+@pytest.mark.parametrize("card_id", BUILT_IN)
 def test_every_entrypoint_of_a_built_in_card_resolves(card_id: str) -> None:
     card = registry.get_card(card_id)
     assert all(callable(resolve_entrypoint(name)) for name in (card.inspector, card.loader, card.builder))
@@ -44,7 +47,7 @@ def test_unknown_card_lists_the_known_ones(fresh: pytest.MonkeyPatch) -> None:
 
 def test_installed_cards_and_those_of_the_variable(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv(registry.VARIABLE, "tests.engine.toy:CARD, ")
-    assert list(registry.cards()) == ["flux-t2i", "wan-i2v", "toy"]
+    assert list(registry.cards()) == [*BUILT_IN, "toy"]
     fresh.delenv(registry.VARIABLE)
     install(fresh, "tests.engine.toy:CARD")
     found = registry.cards()["toy"]
