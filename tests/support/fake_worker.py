@@ -30,7 +30,7 @@ _IDLE_SECONDS = 0.002
 
 
 def publish_weights(runtime: Runtime, card: Card, recipe: Recipe, *, salt: str = "") -> dict[str, str]:
-    """Live weight versions for a card without any tensors: an empty manifest per component, and the recipe."""
+    """Live weight versions for a card without tensors: an empty manifest per component, and the recipe."""
     digests = {}
     for component in card.components:
         manifest = ComponentManifest(component.name + salt, ())
