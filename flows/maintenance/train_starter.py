@@ -7,17 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from mutoscope.models.starter.trainers import IMAGE_TRAINER, SHIPPED_SEEDS, TRAINED, VIDEO_TRAINER
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.weights import publish_trained
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
 
-TRAINERS = {
-    "image": ("starter-image-trainer", "flux-t2i", 11),
-    "video": ("starter-video-trainer", "wan-i2v", 20),
-}
-"""Model: the card that trains it, the card it is trained for, the seed of the weights that ship."""
+TRAINERS = {"image": IMAGE_TRAINER.id, "video": VIDEO_TRAINER.id}
 
 Model = Annotated[Literal["image", "video"], Field(title="Model", description="Which of the two to train.")]
 TrainSeed = Annotated[
@@ -41,7 +38,7 @@ Alias = Annotated[
 ]
 
 
-@workflow("maintenance.train_starter", requires=["starter-image-trainer", "starter-video-trainer"])
+@workflow("maintenance.train_starter", requires=list(TRAINERS.values()))
 async def train_starter(
     model: Model,
     train_seed: TrainSeed = None,
@@ -57,16 +54,16 @@ async def train_starter(
     A worker that dies on the way is succeeded by one that continues from the last checkpoint. Returns the
     weights by component.
     """
-    trainer, card, usual_seed = TRAINERS[model]
+    trainer = TRAINERS[model]
     made = await engine_run(
         trainer,
-        seed=usual_seed if train_seed is None else train_seed,
+        seed=SHIPPED_SEEDS[trainer] if train_seed is None else train_seed,
         vae_steps=vae_steps,
         polish_steps=polish_steps,
         text_steps=text_steps,
         dit_steps=dit_steps,
         bank_size=bank_size,
     )
-    await asyncio.to_thread(publish_trained, get_runtime(), card, made, alias=alias)
+    await asyncio.to_thread(publish_trained, get_runtime(), TRAINED[trainer], made, alias=alias)
     outputs: dict[str, Any] = {role: ref for role, ref in made.items() if ":" not in role}
     return outputs

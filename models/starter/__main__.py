@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     module = importlib.import_module(f"mutoscope.models.starter.{_MODULE[options.command, options.model]}")
     if options.command == "train":
         work = options.work or options.out.with_name(options.out.name + ".work")
-        module.train(options.out, work, minutes=options.minutes)
+        module.CURRICULUM.train(options.out, work, minutes=options.minutes)
         return 0
     figures: dict[str, Any] = module.measure_folder(options.folder, options.captions, options.sheets)
     text = json.dumps(figures, indent=2)

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from mutoscope.models.starter.grammar import BACKGROUNDS, MOTIONS, Scene, paraphrase
 from mutoscope.models.starter.image_recipe import DitRecipe, TextRecipe
 from mutoscope.models.starter.image_vae import latent_statistics, scene_batch, to_signal
-from mutoscope.models.starter.stage import Average, Metrics, advance, cosine, seed_for
+from mutoscope.models.starter.muon import Muon
+from mutoscope.models.starter.stage import Average, Metrics, Stage, seed_for
 from mutoscope.models.starter.text import TextStack
 from mutoscope.models.starter.tokenizer import MAX_TOKENS
-from mutoscope.models.starter.video_muon import Muon
 
 
 def build_dit(recipe: DitRecipe, latent_channels: int, text_width: int) -> FluxTransformer2DModel:
@@ -99,10 +99,11 @@ class LatentBank:
     """Training pictures as normalised latents (N, 8, 8, 8) with their scenes, encoded once.
 
     Both are functions of the autoencoder and the seed alone, so the bank is a cache: safe to delete.
+    ``shift`` and ``deviation`` are what the latents were normalised with, which the folder must state.
     """
 
-    def __init__(self, scenes: list[Scene], latents: Tensor) -> None:
-        self.scenes, self.latents = scenes, latents
+    def __init__(self, scenes: list[Scene], latents: Tensor, shift: float, deviation: float) -> None:
+        self.scenes, self.latents, self.shift, self.deviation = scenes, latents, shift, deviation
         self._rows: dict[int, list[np.ndarray]] = {1: [], 2: []}
         for count in self._rows:
             for background in BACKGROUNDS:
@@ -123,27 +124,22 @@ class LatentBank:
 
     @classmethod
     def build(cls, vae: AutoencoderKL, recipe: DitRecipe, cache: Path | None = None) -> LatentBank:
-        seed, size, spread = recipe.bank_seed, recipe.bank_size, recipe.spread
         chunk = 64
-        count = -(-size // chunk)
-        draws = [np.random.default_rng((seed, index)) for index in range(count)]
-        if cache is not None and cache.exists():
-            latents = torch.load(cache, weights_only=True)
-            return cls(
-                [scene for rng in draws for scene in scene_batch(rng, chunk, spread=spread)[0]], latents
-            )
-        shift, deviation = latent_statistics(vae, seed)
+        draws = [np.random.default_rng((recipe.bank_seed, n)) for n in range(-(-recipe.bank_size // chunk))]
+        shift, deviation = latent_statistics(vae, recipe.bank_seed)
+        saved = torch.load(cache, weights_only=True) if cache is not None and cache.exists() else None
         scenes: list[Scene] = []
         parts: list[Tensor] = []
         with torch.no_grad():
             for rng in draws:
-                drawn, pixels = scene_batch(rng, chunk, spread=spread)
+                drawn, pixels = scene_batch(rng, chunk, spread=recipe.spread)
                 scenes += drawn
-                parts.append((vae.encode(to_signal(pixels)).latent_dist.mean - shift) / deviation)
-        latents = torch.cat(parts)
-        if cache is not None:
+                if saved is None:
+                    parts.append((vae.encode(to_signal(pixels)).latent_dist.mean - shift) / deviation)
+        latents = torch.cat(parts) if saved is None else saved
+        if cache is not None and saved is None:
             torch.save(latents, cache)
-        return cls(scenes, latents)
+        return cls(scenes, latents, shift, deviation)
 
 
 def _name_tokenizers_plainly(folder: Path) -> None:
@@ -153,7 +149,7 @@ def _name_tokenizers_plainly(folder: Path) -> None:
         file.write_text(file.read_text().replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'))
 
 
-class DitStage:
+class DitStage(Stage):
     """Velocity regression on the bank; weights are averaged, and the average is what ships."""
 
     name = "image_dit"
@@ -168,18 +164,13 @@ class DitStage:
     ) -> None:
         self.recipe, self.vae, self.bank = recipe, vae.eval(), bank
         self.stack = stack.eval().requires_grad_(False)
-        self.total_steps = recipe.steps
-        self.steps_done = 0
         self.dit = build_dit(recipe, vae.config.latent_channels, text.width)
         self.average = Average(self.dit, recipe.average_decay)
-        self.optimisers = build_optimisers(self.dit, recipe.learning_rate)
         side = 64 // 8 // 2
         self.image_ids = FluxPipeline._prepare_latent_image_ids(1, side, side, "cpu", torch.float32)
         self.text_ids = torch.zeros(MAX_TOKENS, 3)
-
-    @property
-    def done(self) -> bool:
-        return self.steps_done >= self.total_steps
+        optimisers = build_optimisers(self.dit, recipe.learning_rate)
+        super().__init__(recipe.steps, recipe.warmup, {"dit": self.dit}, optimisers, self.average)
 
     def _captions(self, rng: np.random.Generator, rows: np.ndarray) -> list[str]:
         """Each picture said in its own way each time: either side first, any motion, sometimes nothing at
@@ -216,17 +207,14 @@ class DitStage:
         loss = (velocity - (noise - clean)).square().mean()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.dit.parameters(), 1.0)
-        advance(self.optimisers, cosine(self.steps_done, self.total_steps, recipe.warmup))
-        self.steps_done += 1
-        self.average.update(self.dit, self.steps_done)
+        self._update()
         return {"loss": loss.item(), "grad_norm": norm.item()}
 
     def pipeline(self) -> FluxPipeline:
         """The model as it would ship now: averaged denoiser, statistics of the autoencoder in its config."""
         dit = FluxTransformer2DModel.from_config(self.dit.config)
         dit.load_state_dict(self.average.shadow)
-        shift, deviation = latent_statistics(self.vae, self.recipe.bank_seed)
-        self.vae.register_to_config(scaling_factor=1.0 / deviation, shift_factor=shift)
+        self.vae.register_to_config(scaling_factor=1.0 / self.bank.deviation, shift_factor=self.bank.shift)
         pipeline = FluxPipeline(
             scheduler=build_scheduler(self.recipe),
             vae=self.vae,
@@ -251,22 +239,6 @@ class DitStage:
             )
             figures |= {f"{key}_{objects}": value for key, value in scores.figures().items()}
         return figures
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "steps_done": self.steps_done,
-            "dit": self.dit.state_dict(),
-            "average": self.average.shadow,
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total_steps, self.steps_done = state["total_steps"], state["steps_done"]
-        self.dit.load_state_dict(state["dit"])
-        self.average.shadow = state["average"]
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
 
     def export(self, folder: Path) -> None:
         """The whole pipeline folder: model_index.json, every component, and how to sample it."""

@@ -1,26 +1,18 @@
-"""The image model from nothing: autoencoder, its decoder polished, text encoders, denoiser, in that order.
-
-Every stage leaves a checkpoint in the work folder, so a stopped training continues where it was.
-"""
+"""The image model from nothing: autoencoder, its decoder polished, text encoders, denoiser, in that order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mutoscope.models.starter.curriculum import Curriculum
 from mutoscope.models.starter.image_dit import DitStage, LatentBank
 from mutoscope.models.starter.image_recipe import ImageRecipe
 from mutoscope.models.starter.image_vae import PolishStage, VaeStage
-from mutoscope.models.starter.stage import Stage, run
+from mutoscope.models.starter.stage import Stage
 from mutoscope.models.starter.text import TextStage
-
-SHARE = {"image_vae": 0.16, "image_text": 0.05, "image_polish": 0.07, "image_dit": 0.72}
-"""How a time budget is divided."""
-RECIPE = ImageRecipe()
 
 
 def configure(seed: int, parameters: Mapping[str, Any]) -> ImageRecipe:
@@ -64,20 +56,10 @@ def stages(recipe: ImageRecipe, workdir: Path) -> Iterator[Stage]:
     yield DitStage(autoencoder.vae, text.stack, bank, recipe.dit, recipe.text)
 
 
-def train(
-    folder: Path,
-    workdir: Path,
-    *,
-    recipe: ImageRecipe = RECIPE,
-    minutes: float | None = None,
-    say: Callable[[str], None] = print,
-) -> None:
-    """Train all stages and write the pipeline folder.
-
-    Without ``minutes`` every stage runs the steps of its recipe; with it, the steps that fit.
-    """
-    torch.set_num_threads(1)
-    for stage in stages(recipe, workdir):
-        budget = None if minutes is None else minutes * SHARE[stage.name]
-        run(stage, workdir, minutes=budget, say=say)
-    stage.export(folder)
+CURRICULUM = Curriculum(
+    recipe=ImageRecipe(),
+    configure=configure,
+    lengths=lengths,
+    stages=stages,
+    shares={"image_vae": 0.16, "image_text": 0.05, "image_polish": 0.07, "image_dit": 0.72},
+)

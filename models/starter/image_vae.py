@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from mutoscope.models.starter.grammar import BACKGROUNDS, Scene, Split, sample_scene
 from mutoscope.models.starter.image_recipe import PolishRecipe, VaeRecipe
+from mutoscope.models.starter.muon import optimisers_for
 from mutoscope.models.starter.render import Pixels, place, render_many
-from mutoscope.models.starter.stage import Metrics, advance, cosine, seed_for
-from mutoscope.models.starter.video_muon import optimisers_for
+from mutoscope.models.starter.stage import Metrics, Stage, seed_for
 
 
 def build_vae(recipe: VaeRecipe) -> AutoencoderKL:
@@ -113,21 +112,15 @@ def held_out_psnr(vae: AutoencoderKL, seed: int, pictures: int = 256) -> float:
     return psnr(float(np.mean(errors)))
 
 
-class VaeStage:
+class VaeStage(Stage):
     """Reconstruction through noisy latents: crops around objects first, whole pictures last."""
 
     name = "image_vae"
 
     def __init__(self, recipe: VaeRecipe) -> None:
-        self.recipe = recipe
-        self.total_steps = recipe.steps
-        self.steps_done = 0
-        self.vae = build_vae(recipe)
-        self.optimisers = optimisers_for([(self.vae, recipe.learning_rate)])
-
-    @property
-    def done(self) -> bool:
-        return self.steps_done >= self.total_steps
+        self.recipe, self.vae = recipe, build_vae(recipe)
+        optimisers = optimisers_for(self.vae, recipe.learning_rate)
+        super().__init__(recipe.steps, recipe.warmup, {"vae": self.vae}, optimisers)
 
     def _batch(self) -> Tensor:
         recipe = self.recipe
@@ -145,27 +138,12 @@ class VaeStage:
         error = self.vae.decode(latent).sample - signal
         loss = reconstruction_loss(error, recipe) + recipe.mean_weight * mean.square().mean()
         loss.backward()
-        advance(self.optimisers, cosine(self.steps_done, self.total_steps, recipe.warmup))
-        self.steps_done += 1
+        self._update()
         mse = error.detach().square().mean().item()
         return {"loss": loss.item(), "psnr": psnr(mse), "rms": mean.detach().square().mean().sqrt().item()}
 
     def evaluate(self) -> Metrics:
         return {"held_out_psnr": held_out_psnr(self.vae, self.recipe.seed)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "steps_done": self.steps_done,
-            "vae": self.vae.state_dict(),
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total_steps, self.steps_done = state["total_steps"], state["steps_done"]
-        self.vae.load_state_dict(state["vae"])
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
 
     def export(self, folder: Path) -> None:
         export_vae(self.vae, self.recipe, folder)
@@ -178,7 +156,7 @@ def export_vae(vae: AutoencoderKL, recipe: VaeRecipe, folder: Path) -> None:
     vae.save_pretrained(folder / "vae")
 
 
-class PolishStage:
+class PolishStage(Stage):
     """The decoder trained on, the encoder frozen: latents stay what the denoiser knows, pictures get
     crisper.
     """
@@ -187,15 +165,10 @@ class PolishStage:
 
     def __init__(self, vae: AutoencoderKL, recipe: PolishRecipe, base: VaeRecipe) -> None:
         self.recipe, self.base, self.vae = recipe, base, vae
-        self.total_steps = recipe.steps
-        self.steps_done = 0
         vae.encoder.requires_grad_(False)
         vae.decoder.requires_grad_(True)
-        self.optimisers = optimisers_for([(vae.decoder, recipe.learning_rate)])
-
-    @property
-    def done(self) -> bool:
-        return self.steps_done >= self.total_steps
+        optimisers = optimisers_for(vae.decoder, recipe.learning_rate)
+        super().__init__(recipe.steps, recipe.warmup, {"vae": vae}, optimisers)
 
     def step(self) -> Metrics:
         recipe = self.recipe
@@ -210,26 +183,11 @@ class PolishStage:
         )
         loss = reconstruction_loss(error, self.base)
         loss.backward()
-        advance(self.optimisers, cosine(self.steps_done, self.total_steps, recipe.warmup))
-        self.steps_done += 1
+        self._update()
         return {"loss": loss.item(), "psnr": psnr(error.detach().square().mean().item())}
 
     def evaluate(self) -> Metrics:
         return {"held_out_psnr": held_out_psnr(self.vae, self.base.seed)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "steps_done": self.steps_done,
-            "vae": self.vae.state_dict(),
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total_steps, self.steps_done = state["total_steps"], state["steps_done"]
-        self.vae.load_state_dict(state["vae"])
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
 
     def export(self, folder: Path) -> None:
         export_vae(self.vae, self.base, folder)

@@ -11,9 +11,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -24,32 +25,81 @@ PACE_STEPS = 30
 """Steps timed before a budget in minutes becomes a number of steps."""
 
 
-class Stage(Protocol):
-    """One part of a starter model on its way from nothing to a folder of weights."""
+class Stage(ABC):
+    """One part of a starter model on its way from nothing to a folder of weights.
 
-    name: str
-    total_steps: int
-    """Where the learning-rate schedule ends; the runner may set it once, from a time budget."""
-    steps_done: int
+    Args:
+        steps: where the learning-rate schedule ends; the runner may set ``total_steps`` once, from a time
+            budget.
+        warmup: steps of linear warm-up.
+        trained: the modules that change, by the name their weights have in a checkpoint.
+        average: follows every update, if what ships is an average of weights.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        steps: int,
+        warmup: int,
+        trained: Mapping[str, nn.Module],
+        optimisers: Sequence[torch.optim.Optimizer],
+        average: Average | None = None,
+    ) -> None:
+        self.total_steps = steps
+        self.steps_done = 0
+        self._warmup = warmup
+        self._trained = trained
+        self._optimisers = optimisers
+        self._average = average
 
     @property
     def done(self) -> bool:
-        """Whether ``steps_done`` has reached ``total_steps``."""
+        """Whether the schedule has ended."""
+        return self.steps_done >= self.total_steps
 
+    @abstractmethod
     def step(self) -> Metrics:
         """Train on one batch and return its figures."""
 
+    @abstractmethod
     def evaluate(self) -> Metrics:
         """Figures on held-out data; cheap enough to be called every few minutes."""
 
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write this part in diffusers layout under ``folder``."""
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue on the identical curve."""
+        return {
+            "total_steps": self.total_steps,
+            "steps_done": self.steps_done,
+            "trained": {name: module.state_dict() for name, module in self._trained.items()},
+            "optimisers": [optimiser.state_dict() for optimiser in self._optimisers],
+            "average": self._average.shadow if self._average else None,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state_dict()`` of an equally configured stage."""
+        self.total_steps, self.steps_done = state["total_steps"], state["steps_done"]
+        for name, module in self._trained.items():
+            module.load_state_dict(state["trained"][name])
+        for optimiser, saved in zip(self._optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        if self._average:
+            self._average.shadow = {k: v.clone() for k, v in state["average"].items()}
 
-    def export(self, folder: Path) -> None:
-        """Write this part in diffusers layout under ``folder``."""
+    def _update(self) -> None:
+        """Optimisers move at the schedule's rate and drop their gradients; the average follows."""
+        factor = cosine(self.steps_done, self.total_steps, self._warmup)
+        for optimiser in self._optimisers:
+            set_learning_rate(optimiser, factor)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.steps_done += 1
+        if self._average:
+            self._average.update(self.steps_done)
 
 
 def run(
@@ -149,24 +199,16 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group.setdefault("base_lr", group["lr"]) * factor
 
 
-def advance(optimisers: Iterable[torch.optim.Optimizer], factor: float) -> None:
-    """One update of every optimiser at ``factor`` of its learning rate; gradients are dropped."""
-    for optimiser in optimisers:
-        set_learning_rate(optimiser, factor)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-
-
 class Average:
     """Exponential moving average of a module's parameters; ``decay`` ramps up so early noise is forgotten."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
-        self.decay = decay
+        self.module, self.decay = module, decay
         self.shadow = {k: v.detach().clone() for k, v in module.state_dict().items()}
 
     @torch.no_grad()
-    def update(self, module: nn.Module, step: int) -> None:
+    def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        live = module.state_dict()
+        live = self.module.state_dict()
         floats = [k for k, v in self.shadow.items() if v.is_floating_point()]
         torch._foreach_lerp_([self.shadow[k] for k in floats], [live[k] for k in floats], 1 - decay)

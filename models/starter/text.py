@@ -12,7 +12,7 @@ Shapes: token ids (B, S); T5 states (B, S, D); CLIP pooled (B, D).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -32,7 +32,8 @@ from mutoscope.models.starter.grammar import (
     sample_scene,
 )
 from mutoscope.models.starter.image_recipe import TextRecipe
-from mutoscope.models.starter.stage import Metrics, advance, cosine
+from mutoscope.models.starter.muon import Muon
+from mutoscope.models.starter.stage import Metrics, Stage
 from mutoscope.models.starter.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -42,7 +43,6 @@ from mutoscope.models.starter.tokenizer import (
     clip_tokenizer,
     t5_tokenizer,
 )
-from mutoscope.models.starter.video_muon import Muon
 
 SLOTS: Final = ("centre", "left", "right", "top", "bottom")
 _SLOTS_OF_RELATION: Final = {
@@ -178,23 +178,18 @@ def _score(logits: Tensor, sizes: tuple[int, ...], answers: Tensor) -> tuple[Ten
     return loss, right
 
 
-class TextStage:
+class TextStage(Stage):
     """Binding pretraining of both encoders."""
 
     name = "image_text"
 
     def __init__(self, recipe: TextRecipe) -> None:
         self.recipe = recipe
-        self.total_steps = recipe.steps
-        self.steps_done = 0
         self.stack = TextStack(recipe)
         torch.manual_seed(recipe.seed + 2)
         self.heads = BindingHeads(recipe.width)
-        self.optimisers = self._build_optimisers()
-
-    @property
-    def done(self) -> bool:
-        return self.steps_done >= self.total_steps
+        trained = {"stack": self.stack, "heads": self.heads}
+        super().__init__(recipe.steps, recipe.warmup, trained, self._build_optimisers())
 
     def _build_optimisers(self) -> list[torch.optim.Optimizer]:
         """Muon for the matrices inside the encoders; Adam for embeddings, norms and heads."""
@@ -231,8 +226,7 @@ class TextStage:
         rng = np.random.default_rng((self.recipe.seed, self.steps_done))
         loss, right = self._read(*self._captions(rng, self.recipe.batch, "train"))
         loss.backward()
-        advance(self.optimisers, cosine(self.steps_done, self.total_steps, self.recipe.warmup))
-        self.steps_done += 1
+        self._update()
         return {"loss": loss.item()} | {k: v.all(1).float().mean().item() for k, v in right.items()}
 
     @torch.no_grad()
@@ -241,22 +235,6 @@ class TextStage:
         rng = np.random.default_rng((self.recipe.seed, 1 << 31))
         _, right = self._read(*self._captions(rng, 1024, "held_out"))
         return {f"held_out_{k}": v.all(1).float().mean().item() for k, v in right.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "steps_done": self.steps_done,
-            "stack": self.stack.state_dict(),
-            "heads": self.heads.state_dict(),
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total_steps, self.steps_done = state["total_steps"], state["steps_done"]
-        self.stack.load_state_dict(state["stack"])
-        self.heads.load_state_dict(state["heads"])
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
 
     def export(self, folder: Path) -> None:
         self.stack.clip.save_pretrained(folder / "text_encoder")

@@ -80,6 +80,9 @@ VIDEO_TRAINER = Card(
 TRAINED = {IMAGE_TRAINER.id: "flux-t2i", VIDEO_TRAINER.id: "wan-i2v"}
 """Which card a trainer makes weights for."""
 
+SHIPPED_SEEDS = {IMAGE_TRAINER.id: 11, VIDEO_TRAINER.id: 20}
+"""The seeds from which the recipes of the shipped weights count."""
+
 
 def inspect(folder: Path) -> FolderSummary:
     """A trainer starts from nothing, so no folder is one."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,30 +22,16 @@ import torch
 
 from mutoscope.models.registry import get_card
 from mutoscope.models.starter import image_train, video_train
+from mutoscope.models.starter.curriculum import Curriculum
 from mutoscope.models.starter.stage import Stage, load_checkpoint, save_checkpoint, steps_in
 from mutoscope.models.starter.trainers import IMAGE_TRAINER, TRAINED, VIDEO_TRAINER
+from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.loop import BuildContext, Done, LoopNode, LoopState, Program, WorkPlan
 from mutoscope.platform.engine.request import Output, Request
 from mutoscope.platform.settings import get_settings
 
 STEPS_PER_PLAN = 4
 CHECKPOINT_SECONDS = 120.0
-
-Configure = Callable[[int, Mapping[str, Any]], Any]
-Stages = Callable[[Any, Path], Iterator[Stage]]
-
-
-@dataclass(frozen=True, slots=True)
-class Curriculum:
-    """How one model is trained: `configure(seed, parameters)` gives its recipe, `stages` its parts in order.
-
-    `lengths` says how many steps each stage has, by name, before any stage exists.
-    """
-
-    card_id: str
-    configure: Configure
-    lengths: Callable[[Any], Mapping[str, int]]
-    stages: Stages
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,8 +49,8 @@ class Train:
 
     name = "train"
 
-    def __init__(self, curriculum: Curriculum) -> None:
-        self.curriculum = curriculum
+    def __init__(self, card: Card, curriculum: Curriculum) -> None:
+        self.card, self.curriculum = card, curriculum
 
     def total(self, slots: Mapping[str, Any]) -> int:
         """Plans left to do: all of them, less what checkpoints of an earlier attempt cover."""
@@ -85,7 +71,7 @@ class Train:
         """The next few steps, until the last stage has written the folder."""
         if (state.workdir / "folder").is_dir():
             return Done()
-        return WorkPlan("train_step", (self.curriculum.card_id,), partial(_work, state))
+        return WorkPlan("train_step", (self.card.id,), partial(_work, state))
 
     def advance(self, state: TrainState, result: Any) -> None:
         """Count the plan."""
@@ -93,7 +79,7 @@ class Train:
 
     def finalize(self, state: TrainState) -> dict[str, Any]:
         """The folder's files by component; the work folder has served its purpose."""
-        summary = get_card(TRAINED[self.curriculum.card_id]).inspect(state.workdir / "folder")
+        summary = get_card(TRAINED[self.card.id]).inspect(state.workdir / "folder")
         files = {
             name: {
                 Path(path).relative_to(name).as_posix(): (summary.folder / path).read_bytes()
@@ -151,8 +137,8 @@ def _workdir(request: Request) -> Path:
     return get_settings().home / "training" / request.id
 
 
-def _program(curriculum: Curriculum) -> Program:
-    train = Train(curriculum)
+def _program(card: Card, curriculum: Curriculum) -> Program:
+    train = Train(card, curriculum)
 
     def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
         made = {name: Output("weights", files) for name, files in slots["components"].items()}
@@ -163,13 +149,9 @@ def _program(curriculum: Curriculum) -> Program:
 
 def build_image(context: BuildContext) -> Program:
     """Builder of `starter-image-trainer`."""
-    return _program(
-        Curriculum(IMAGE_TRAINER.id, image_train.configure, image_train.lengths, image_train.stages)
-    )
+    return _program(IMAGE_TRAINER, image_train.CURRICULUM)
 
 
 def build_video(context: BuildContext) -> Program:
     """Builder of `starter-video-trainer`."""
-    return _program(
-        Curriculum(VIDEO_TRAINER.id, video_train.configure, video_train.lengths, video_train.stages)
-    )
+    return _program(VIDEO_TRAINER, video_train.CURRICULUM)

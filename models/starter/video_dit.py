@@ -10,17 +10,16 @@ Shape legend: B clips, Z latent channels, L latent frames, h and w latent cells.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from torch import nn
 
-from mutoscope.models.starter.stage import Average, Metrics, cosine, seed_for, set_learning_rate
+from mutoscope.models.starter.muon import optimisers_for
+from mutoscope.models.starter.stage import Average, Metrics, Stage, seed_for
 from mutoscope.models.starter.video_bank import LATENT_FRAMES, ClipBank, condition
 from mutoscope.models.starter.video_folder import write_folder
-from mutoscope.models.starter.video_muon import optimisers_for
 from mutoscope.models.starter.video_recipe import VideoDitConfig, VideoRecipe
 from mutoscope.models.starter.video_text import CaptionEncoder
 
@@ -47,7 +46,7 @@ def noise_levels(count: int, shift: float, generator: torch.Generator) -> torch.
     return shift * uniform / (1 + (shift - 1) * uniform)
 
 
-class VideoDitStage:
+class VideoDitStage(Stage):
     """Velocity regression; the averaged weights are what ships."""
 
     name = "video_dit"
@@ -59,8 +58,6 @@ class VideoDitStage:
         self.config, self.text_config = config, recipe.text
         self.vae = vae.eval().requires_grad_(False)
         self.captions = captions.eval()
-        self.total_steps = config.total_steps
-        self.steps_done = 0
         self.dit = build_dit(config, recipe.text.width)
         self.parts = nn.ModuleDict({"dit": self.dit, "text": captions.encoder})
         self.average = Average(self.parts, config.average)
@@ -69,16 +66,12 @@ class VideoDitStage:
         text = torch.optim.Adam(
             captions.encoder.parameters(), lr=config.text_learning_rate, betas=(0.9, 0.98)
         )
-        self.optimisers = [*optimisers_for([(self.dit, config.learning_rate)]), text]
+        optimisers = [*optimisers_for(self.dit, config.learning_rate), text]
+        super().__init__(config.total_steps, config.warmup, {"parts": self.parts}, optimisers, self.average)
         self.cache = cache
         self.bank = ClipBank(self.vae, config.bank_seed, config.bank_size)
         if cache is not None and cache.exists():
             self.bank.load(cache)
-
-    @property
-    def done(self) -> bool:
-        """Whether the schedule has ended."""
-        return self.steps_done >= self.total_steps
 
     def _loss(
         self,
@@ -117,12 +110,7 @@ class VideoDitStage:
         loss = (per_frame * weight).sum() / weight.sum()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parts.parameters(), 5.0)
-        for optimiser in self.optimisers:
-            set_learning_rate(optimiser, cosine(self.steps_done, self.total_steps, config.warmup))
-            optimiser.step()
-            optimiser.zero_grad()
-        self.steps_done += 1
-        self.average.update(self.parts, self.steps_done)
+        self._update()
         return {
             "loss": loss.item(),
             "first": per_frame[0].item(),
@@ -156,24 +144,6 @@ class VideoDitStage:
         if self.cache is not None:
             self.bank.save(self.cache)
         return {"unseen_loss": per_frame.mean().item(), "unseen_first": per_frame[0].item()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, moments, average and step count; the bank is made again from the seed."""
-        return {
-            "parts": self.parts.state_dict(),
-            "average": self.average.shadow,
-            "optimisers": [o.state_dict() for o in self.optimisers],
-            "steps_done": self.steps_done,
-            "total_steps": self.total_steps,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue a run."""
-        self.parts.load_state_dict(state["parts"])
-        self.average.shadow = {k: v.clone() for k, v in state["average"].items()}
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
-        self.steps_done, self.total_steps = state["steps_done"], state["total_steps"]
 
     def export(self, folder: Path) -> None:
         """Write the whole folder: by now every part is there."""

@@ -8,21 +8,20 @@ middling noise carry the errors that sampling ends with, while still belonging t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 
-from mutoscope.models.starter.stage import Average, Metrics, cosine, seed_for, set_learning_rate
+from mutoscope.models.starter.muon import optimisers_for
+from mutoscope.models.starter.stage import Average, Metrics, Stage, seed_for
 from mutoscope.models.starter.video_bank import CHUNK, ClipBank, condition, denormalised, draw_chunk
 from mutoscope.models.starter.video_folder import write_folder
-from mutoscope.models.starter.video_muon import optimisers_for
 from mutoscope.models.starter.video_recipe import VideoRecipe
 from mutoscope.models.starter.video_text import CaptionEncoder
 from mutoscope.models.starter.video_vae import decode_clip, lean, psnr, reconstruction_loss
 
 
-class VideoPolishStage:
+class VideoPolishStage(Stage):
     """Decoder-only training; latents, and with them the denoiser, keep their meaning."""
 
     name = "video_polish"
@@ -31,21 +30,16 @@ class VideoPolishStage:
         self, bank: ClipBank, captions: CaptionEncoder, dit: WanTransformer3DModel, recipe: VideoRecipe
     ) -> None:
         self.recipe, self.config = recipe, recipe.polish
-        self.total_steps = self.config.total_steps
-        self.steps_done = 0
         self.bank = bank
         self.vae = bank.vae.eval().requires_grad_(False)
         for part in (self.vae.decoder, self.vae.post_quant_conv):
             part.requires_grad_(True)
         self.captions = captions.eval().requires_grad_(False)
         self.dit = dit.eval().requires_grad_(False)
-        self.optimisers = optimisers_for([(self.vae, self.config.learning_rate)])
         self.average = Average(self.vae, self.config.average)
-
-    @property
-    def done(self) -> bool:
-        """Whether the schedule has ended."""
-        return self.steps_done >= self.total_steps
+        optimisers = optimisers_for(self.vae, self.config.learning_rate)
+        trained = {"vae": self.vae}
+        super().__init__(self.config.total_steps, self.config.warmup, trained, optimisers, self.average)
 
     @torch.no_grad()
     def estimates(self, bank: ClipBank, rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -77,12 +71,7 @@ class VideoPolishStage:
             output = decode_clip(self.vae, latents)
             loss = reconstruction_loss(output, clips, self.recipe.vae)
             loss.backward()
-        for optimiser in self.optimisers:
-            set_learning_rate(optimiser, cosine(self.steps_done, self.total_steps, config.warmup))
-            optimiser.step()
-            optimiser.zero_grad()
-        self.steps_done += 1
-        self.average.update(self.vae, self.steps_done)
+        self._update()
         return {"loss": loss.item(), "psnr": psnr(output.detach(), clips).mean().item()}
 
     def averaged(self) -> AutoencoderKLWan:
@@ -104,24 +93,6 @@ class VideoPolishStage:
             "unseen_psnr": psnr(output, clips).mean().item(),
             "unseen_first": psnr(output[:, :, 0], clips[:, :, 0]).mean().item(),
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, moments, average and step count."""
-        return {
-            "vae": self.vae.state_dict(),
-            "average": self.average.shadow,
-            "optimisers": [o.state_dict() for o in self.optimisers],
-            "steps_done": self.steps_done,
-            "total_steps": self.total_steps,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue a run."""
-        self.vae.load_state_dict(state["vae"])
-        self.average.shadow = {k: v.clone() for k, v in state["average"].items()}
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
-        self.steps_done, self.total_steps = state["steps_done"], state["total_steps"]
 
     def export(self, folder: Path) -> None:
         """Write the whole folder anew, with the polished decoder."""

@@ -12,7 +12,6 @@ them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch.nn import functional
 from transformers import UMT5Config, UMT5EncoderModel
 
 from mutoscope.models.starter.grammar import MOTIONS, Split, paraphrase, sample_scene
-from mutoscope.models.starter.stage import Metrics, cosine, seed_for, set_learning_rate
+from mutoscope.models.starter.stage import Metrics, Stage, seed_for
 from mutoscope.models.starter.text import LAYOUT_ANSWERS, layout_answers
 from mutoscope.models.starter.tokenizer import EOS_ID, MAX_TOKENS, PAD_ID, VOCABULARY, t5_tokenizer
 from mutoscope.models.starter.video_recipe import VideoTextConfig
@@ -76,27 +75,22 @@ class CaptionEncoder(nn.Module):
         self.tokenizer.save_pretrained(folder / "tokenizer")
 
 
-class VideoTextStage:
+class VideoTextStage(Stage):
     """Layout and motion from captions alone."""
 
     name = "video_text"
 
     def __init__(self, config: VideoTextConfig) -> None:
         self.config = config
-        self.total_steps = config.total_steps
-        self.steps_done = 0
         self.captions = CaptionEncoder(config)
         torch.manual_seed(config.seed + 1)
         self.reader = nn.Linear(config.width, sum(LAYOUT_ANSWERS))
-        self.optimiser = torch.optim.AdamW(self._parameters(), lr=config.learning_rate, weight_decay=0.01)
+        optimiser = torch.optim.AdamW(self._parameters(), lr=config.learning_rate, weight_decay=0.01)
+        trained = {"captions": self.captions, "reader": self.reader}
+        super().__init__(config.total_steps, config.warmup, trained, [optimiser])
 
     def _parameters(self) -> list[nn.Parameter]:
         return [*self.captions.parameters(), *self.reader.parameters()]
-
-    @property
-    def done(self) -> bool:
-        """Whether the schedule has ended."""
-        return self.steps_done >= self.total_steps
 
     def _read(self, rng: np.random.Generator, count: int, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss, and (count, questions) booleans of right answers; motion is the last question."""
@@ -112,13 +106,10 @@ class VideoTextStage:
     def step(self) -> Metrics:
         """One batch of captions."""
         rng = np.random.default_rng(seed_for(self.config.seed, self.steps_done))
-        set_learning_rate(self.optimiser, cosine(self.steps_done, self.total_steps, self.config.warmup))
         loss, right = self._read(rng, self.config.batch, "train")
-        self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self._parameters(), 1.0)
-        self.optimiser.step()
-        self.steps_done += 1
+        self._update()
         return {"loss": loss.item(), "layout": right.all(1).float().mean().item()}
 
     @torch.no_grad()
@@ -129,22 +120,6 @@ class VideoTextStage:
             "held_out_layout": right.all(1).float().mean().item(),
             "held_out_motion": right[:, -1].float().mean().item(),
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, moments and step count."""
-        return {
-            "captions": self.captions.state_dict(),
-            "reader": self.reader.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "steps_done": self.steps_done,
-            "total_steps": self.total_steps,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue a run."""
-        for part in ("captions", "reader", "optimiser"):
-            getattr(self, part).load_state_dict(state[part])
-        self.steps_done, self.total_steps = state["steps_done"], state["total_steps"]
 
     def export(self, folder: Path) -> None:
         """Write ``text_encoder/`` and ``tokenizer/``."""

@@ -1,28 +1,21 @@
-"""The video model from nothing to a folder: autoencoder, text encoder, denoiser, decoder polish.
-
-Every stage leaves a checkpoint in the work folder, so a stopped training continues where it was.
-"""
+"""The video model from nothing to a folder: autoencoder, text encoder, denoiser, decoder polish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from diffusers import AutoencoderKLWan
 
-from mutoscope.models.starter.stage import Stage, run
+from mutoscope.models.starter.curriculum import Curriculum
+from mutoscope.models.starter.stage import Stage
 from mutoscope.models.starter.video_dit import VideoDitStage
 from mutoscope.models.starter.video_polish import VideoPolishStage
 from mutoscope.models.starter.video_recipe import VideoRecipe
 from mutoscope.models.starter.video_text import VideoTextStage
 from mutoscope.models.starter.video_vae import VideoVaeStage
-
-SHARE = {"video_vae": 0.45, "video_text": 0.03, "video_dit": 0.40, "video_polish": 0.12}
-"""How a time budget is divided."""
-RECIPE = VideoRecipe()
 
 
 def configure(seed: int, parameters: Mapping[str, Any]) -> VideoRecipe:
@@ -56,7 +49,7 @@ def configure(seed: int, parameters: Mapping[str, Any]) -> VideoRecipe:
 def lengths(recipe: VideoRecipe) -> dict[str, int]:
     """Steps of each stage, by its name, in order."""
     return {
-        "video_vae": recipe.vae.total_steps,
+        VideoVaeStage.name: recipe.vae.total_steps,
         VideoTextStage.name: recipe.text.total_steps,
         VideoDitStage.name: recipe.dit.total_steps,
         VideoPolishStage.name: recipe.polish.total_steps,
@@ -79,20 +72,10 @@ def stages(recipe: VideoRecipe, workdir: Path) -> Iterator[Stage]:
     yield VideoPolishStage(denoiser.bank, captions, dit, recipe)
 
 
-def train(
-    folder: Path,
-    workdir: Path,
-    *,
-    recipe: VideoRecipe = RECIPE,
-    minutes: float | None = None,
-    say: Callable[[str], None] = print,
-) -> None:
-    """Train all stages and write the pipeline folder.
-
-    Without ``minutes`` every stage runs the steps of its recipe; with it, the steps that fit.
-    """
-    torch.set_num_threads(1)
-    for stage in stages(recipe, workdir):
-        budget = None if minutes is None else minutes * SHARE[stage.name]
-        run(stage, workdir, minutes=budget, say=say)
-    stage.export(folder)
+CURRICULUM = Curriculum(
+    recipe=VideoRecipe(),
+    configure=configure,
+    lengths=lengths,
+    stages=stages,
+    shares={"video_vae": 0.45, "video_text": 0.03, "video_dit": 0.40, "video_polish": 0.12},
+)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import MethodType
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +27,9 @@ from diffusers.models.autoencoders.autoencoder_kl_wan import (
     unpatchify,
 )
 
-from mutoscope.models.starter.stage import Average, Metrics, cosine, seed_for, set_learning_rate
+from mutoscope.models.starter.muon import optimisers_for
+from mutoscope.models.starter.stage import Average, Metrics, Stage, seed_for
 from mutoscope.models.starter.video_clips import sample_clips, sample_crops
-from mutoscope.models.starter.video_muon import optimisers_for
 from mutoscope.models.starter.video_recipe import VideoVaeConfig, Z
 
 
@@ -144,22 +143,16 @@ def psnr(output: torch.Tensor, clip: torch.Tensor) -> torch.Tensor:
     return 10 * torch.log10(4.0 / error.clamp_min(1e-10))
 
 
-class VideoVaeStage:
+class VideoVaeStage(Stage):
     """The autoencoder's training: crops around objects first, whole frames last."""
 
-    def __init__(self, config: VideoVaeConfig) -> None:
-        self.name = "video_vae"
-        self.config = config
-        self.total_steps = config.total_steps
-        self.steps_done = 0
-        self.vae = build_vae(config)
-        self.optimisers = optimisers_for([(self.vae, config.learning_rate)])
-        self.average = Average(self.vae, config.average)
+    name = "video_vae"
 
-    @property
-    def done(self) -> bool:
-        """Whether the schedule has ended."""
-        return self.steps_done >= self.total_steps
+    def __init__(self, config: VideoVaeConfig) -> None:
+        self.config, self.vae = config, build_vae(config)
+        self.average = Average(self.vae, config.average)
+        optimisers = optimisers_for(self.vae, config.learning_rate)
+        super().__init__(config.total_steps, config.warmup, {"vae": self.vae}, optimisers, self.average)
 
     def _batch(self) -> torch.Tensor:
         rng = np.random.default_rng(seed_for(self.config.seed, self.steps_done))
@@ -172,19 +165,13 @@ class VideoVaeStage:
         config = self.config
         clip = self._batch()
         noise = torch.Generator().manual_seed(seed_for(config.seed, self.steps_done, 1))
-        factor = cosine(self.steps_done, self.total_steps, config.warmup)
         with lean(self.vae):
             mean = encode_clip(self.vae, clip)[:, :Z]
             sample = mean + config.latent_noise * torch.randn(mean.shape, generator=noise)
             output = decode_clip(self.vae, sample)
             loss = reconstruction_loss(output, clip, config) + config.kl_weight * mean.square().mean()
             loss.backward()
-        for optimiser in self.optimisers:
-            set_learning_rate(optimiser, factor)
-            optimiser.step()
-            optimiser.zero_grad()
-        self.steps_done += 1
-        self.average.update(self.vae, self.steps_done)
+        self._update()
         with torch.no_grad():
             quality = psnr(output, clip).mean().item()
             first = psnr(output[:, :, 0], clip[:, :, 0]).mean().item()
@@ -212,24 +199,6 @@ class VideoVaeStage:
             "held_psnr": psnr(output, clips).mean().item(),
             **{f"held_psnr_{t}": v for t, v in zip((0, 1, 8, 16), per_frame, strict=True)},
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, moments, average and step count."""
-        return {
-            "vae": self.vae.state_dict(),
-            "average": self.average.shadow,
-            "optimisers": [o.state_dict() for o in self.optimisers],
-            "steps_done": self.steps_done,
-            "total_steps": self.total_steps,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue a run."""
-        self.vae.load_state_dict(state["vae"])
-        self.average.shadow = {k: v.clone() for k, v in state["average"].items()}
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
-        self.steps_done, self.total_steps = state["steps_done"], state["total_steps"]
 
     def export(self, folder: Path) -> None:
         """Write ``vae/`` with latent statistics measured on training clips."""

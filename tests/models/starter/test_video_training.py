@@ -11,6 +11,7 @@ import torch
 from diffusers import WanImageToVideoPipeline
 
 from mutoscope.models.starter.grammar import MOTIONS
+from mutoscope.models.starter.muon import Muon, optimisers_for, orthogonalised
 from mutoscope.models.starter.stage import Stage
 from mutoscope.models.starter.video_bank import ClipBank
 from mutoscope.models.starter.video_dit import VideoDitStage, build_dit
@@ -21,7 +22,6 @@ from mutoscope.models.starter.video_evaluate import (
     measure,
     strip_sheet,
 )
-from mutoscope.models.starter.video_muon import Muon, optimisers_for, orthogonalised
 from mutoscope.models.starter.video_polish import VideoPolishStage
 from mutoscope.models.starter.video_recipe import (
     VideoDitConfig,
@@ -140,7 +140,7 @@ def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
 
 def test_muon_takes_matrices_and_adam_takes_vectors() -> None:
     vae = build_vae(TINY.vae)
-    muon, adam = optimisers_for([(vae, 1e-3)])
+    muon, adam = optimisers_for(vae, 1e-3)
     assert isinstance(muon, Muon)
     matrices = [p for group in muon.param_groups for p in group["params"]]
     vectors = [p for group in adam.param_groups for p in group["params"]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
@@ -52,26 +51,17 @@ class Muon(torch.optim.Optimizer):
                 shapes.setdefault((update.shape[0], update.shape[1]), []).append((parameter, update))
             for shape, pairs in shapes.items():
                 scale = -group["lr"] * 0.2 * math.sqrt(max(shape))
-                iterations = group.get("iterations", 5)
+                iterations = group["iterations"]
                 updates = orthogonalised(torch.stack([update for _, update in pairs]), iterations)
                 for (parameter, _), update in zip(pairs, updates, strict=True):
                     parameter.add_(update.view_as(parameter), alpha=scale)
 
 
-def optimisers_for(modules: Iterable[tuple[nn.Module, float]]) -> list[torch.optim.Optimizer]:
-    """Muon for matrices and kernels, Adam for vectors; one group per (module, rate) pair."""
-    matrices: list[dict[str, Any]] = []
-    vectors: list[dict[str, Any]] = []
-    for module, rate in modules:
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        # A norm gain of shape (C, 1, 1, 1) is a vector, whatever its dimensions say.
-        flat = [p for p in parameters if p.numel() == max(p.shape, default=1)]
-        chosen = {id(p) for p in flat}
-        matrices.append({"params": [p for p in parameters if id(p) not in chosen], "lr": rate})
-        vectors.append({"params": flat, "lr": rate})
-    return [
-        Muon([p for g in matrices for p in g["params"]], lr=matrices[0]["lr"])
-        if len(matrices) == 1
-        else Muon(matrices, lr=matrices[0]["lr"]),  # type: ignore[arg-type]
-        torch.optim.Adam(vectors, betas=(0.9, 0.98)),
-    ]
+def optimisers_for(module: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for matrices and kernels, Adam for vectors, of what still trains in ``module``."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    # A norm gain of shape (C, 1, 1, 1) is a vector, whatever its dimensions say.
+    vectors = [p for p in parameters if p.numel() == max(p.shape, default=1)]
+    chosen = {id(p) for p in vectors}
+    matrices = [p for p in parameters if id(p) not in chosen]
+    return [Muon(matrices, lr=rate), torch.optim.Adam(vectors, lr=rate, betas=(0.9, 0.98))]
