@@ -8,6 +8,7 @@ each other, which is why the class lives below both.
 from __future__ import annotations
 
 import json
+import mimetypes
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,17 @@ KINDS = (
 
 SHOWN_DIGITS = 12
 """Hex digits of a digest shown to people: 48 bits, unique by all odds among millions of artifacts."""
+
+_EXTENSIONS = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/webp": ".webp",
+    "video/mp4": ".mp4",
+    "text/plain": ".txt",
+    "application/json": ".json",
+    "application/vnd.safetensors": ".safetensors",
+}
+"""Spelled out, because what the mimetypes module answers depends on the machine's own tables."""
 
 _MAX_META_BYTES = 768
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -69,6 +81,16 @@ class ArtifactRef:
     def __str__(self) -> str:
         """What people read and type: ``video:3fa9c1d2e4f5``."""
         return f"{self.kind}:{self.digest[:SHOWN_DIGITS]}"
+
+    @property
+    def extension(self) -> str:
+        """The usual ending of a file of this media type, dot included."""
+        return _EXTENSIONS.get(self.media_type) or mimetypes.guess_extension(self.media_type) or ".bin"
+
+    @property
+    def file_name(self) -> str:
+        """What a file of these bytes is called: ``video-3fa9c1d2e4f5.mp4``."""
+        return f"{self.kind}-{self.digest[:SHOWN_DIGITS]}{self.extension}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form, under 1 KiB; `from_dict` reads it back."""

@@ -14,14 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mutoscope.platform.artifacts.store import ArtifactStore
-from mutoscope.platform.engine.card import Card, Recipe
+from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.errors import InvalidFolder
 from mutoscope.workers.device import Device, is_out_of_memory
 from mutoscope.workers.weight_cache import WeightCache
-
-RECIPE = "recipe"
-"""The component that is no folder of files but the card's resolved recipe, as JSON."""
 
 log = logging.getLogger(__name__)
 

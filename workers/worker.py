@@ -256,7 +256,7 @@ class Worker:
         if active.lost:
             log.warning("discarded run=%s: its lease belongs to another worker", run.id)
         elif ticket.cancelled:
-            self._catalog.runs.cancelled(run.id, self.id)
+            self._catalog.runs.release(run.id, self.id)
             log.info("cancelled run=%s step=%d total=%d", run.id, ticket.progress.step, ticket.progress.total)
         elif ticket.error is not None:
             self._fail(run, ticket.error)

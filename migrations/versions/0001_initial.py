@@ -15,7 +15,34 @@ depends_on = None
 
 
 def upgrade() -> None:
+    _artifacts()
+    _leases()
+    _workers()
+    _workflow_runs()
+    _runs()
+    _edges()
+    _incidents()
+    _weight_versions()
+    _weight_aliases()
 
+
+def downgrade() -> None:
+    # A table takes its indexes with it.
+    for table in (
+        "weight_aliases",
+        "weight_versions",
+        "incidents",
+        "edges",
+        "runs",
+        "workflow_runs",
+        "workers",
+        "leases",
+        "artifacts",
+    ):
+        op.drop_table(table)
+
+
+def _artifacts() -> None:
     op.create_table(
         "artifacts",
         sa.Column("digest", sa.String(length=64), nullable=False),
@@ -35,6 +62,8 @@ def upgrade() -> None:
             batch_op.f("ix_artifacts_kind_created_at"), ["kind", "created_at"], unique=False
         )
 
+
+def _leases() -> None:
     op.create_table(
         "leases",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -50,6 +79,8 @@ def upgrade() -> None:
             unique=False,
         )
 
+
+def _workers() -> None:
     op.create_table(
         "workers",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -65,6 +96,8 @@ def upgrade() -> None:
     with op.batch_alter_table("workers", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_workers_heartbeat_at"), ["heartbeat_at"], unique=False)
 
+
+def _workflow_runs() -> None:
     op.create_table(
         "workflow_runs",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -93,6 +126,8 @@ def upgrade() -> None:
             batch_op.f("ix_workflow_runs_workflow_created_at"), ["workflow", "created_at"], unique=False
         )
 
+
+def _runs() -> None:
     op.create_table(
         "runs",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -155,6 +190,8 @@ def upgrade() -> None:
             postgresql_where=sa.text("state IN ('queued', 'running')"),
         )
 
+
+def _edges() -> None:
     op.create_table(
         "edges",
         sa.Column("run_id", sa.String(length=36), nullable=False),
@@ -177,6 +214,8 @@ def upgrade() -> None:
             unique=False,
         )
 
+
+def _incidents() -> None:
     op.create_table(
         "incidents",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -193,6 +232,8 @@ def upgrade() -> None:
     with op.batch_alter_table("incidents", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_incidents_created_at"), ["created_at"], unique=False)
 
+
+def _weight_versions() -> None:
     op.create_table(
         "weight_versions",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -223,6 +264,8 @@ def upgrade() -> None:
             batch_op.f("ix_weight_versions_artifact_digest"), ["artifact_digest"], unique=False
         )
 
+
+def _weight_aliases() -> None:
     op.create_table(
         "weight_aliases",
         sa.Column(
@@ -244,58 +287,3 @@ def upgrade() -> None:
             ["card", "component", "name", "id"],
             unique=False,
         )
-
-
-def downgrade() -> None:
-
-    with op.batch_alter_table("weight_aliases", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_weight_aliases_card_component_name_id"))
-
-    op.drop_table("weight_aliases")
-    with op.batch_alter_table("weight_versions", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_weight_versions_artifact_digest"))
-
-    op.drop_table("weight_versions")
-    with op.batch_alter_table("incidents", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_incidents_created_at"))
-
-    op.drop_table("incidents")
-    with op.batch_alter_table("edges", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_edges_artifact_digest_direction_run_id"))
-
-    op.drop_table("edges")
-    with op.batch_alter_table("runs", schema=None) as batch_op:
-        batch_op.drop_index(
-            "uq_runs_memo_key_in_flight",
-            sqlite_where=sa.text("state IN ('queued', 'running')"),
-            postgresql_where=sa.text("state IN ('queued', 'running')"),
-        )
-        batch_op.drop_index(batch_op.f("ix_runs_workflow_run_id"))
-        batch_op.drop_index(
-            "ix_runs_queue",
-            sqlite_where=sa.text("state IN ('queued', 'running')"),
-            postgresql_where=sa.text("state IN ('queued', 'running')"),
-        )
-        batch_op.drop_index(batch_op.f("ix_runs_memo_key_state"))
-        batch_op.drop_index(batch_op.f("ix_runs_created_at"))
-
-    op.drop_table("runs")
-    with op.batch_alter_table("workflow_runs", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_workflow_runs_workflow_created_at"))
-        batch_op.drop_index(batch_op.f("ix_workflow_runs_prefect_flow_run_id"))
-        batch_op.drop_index(batch_op.f("ix_workflow_runs_parent_id"))
-
-    op.drop_table("workflow_runs")
-    with op.batch_alter_table("workers", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_workers_heartbeat_at"))
-
-    op.drop_table("workers")
-    with op.batch_alter_table("leases", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_leases_artifact_digest_expires_at"))
-
-    op.drop_table("leases")
-    with op.batch_alter_table("artifacts", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_artifacts_kind_created_at"))
-        batch_op.drop_index(batch_op.f("ix_artifacts_created_at"))
-
-    op.drop_table("artifacts")

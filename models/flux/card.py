@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mutoscope.models.common.parameters import GenerationParameters, Guidance
 from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
 
 TOKENIZERS = (
@@ -28,22 +29,11 @@ class FluxRecipe(Recipe):
     )
 
 
-class FluxParameters(BaseModel):
-    """What a request may set; a field left out takes the recipe's value."""
-
-    model_config = ConfigDict(extra="forbid")
+class FluxParameters(GenerationParameters):
+    """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What the picture shows.")
-    negative_prompt: str | None = Field(None, description="What guidance steers away from.")
-    height: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
-    width: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
-    num_inference_steps: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="Denoising steps."
-    )
-    guidance_scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        None, description="Classifier-free guidance g in u + g(c - u); 1 and below turn it off."
-    )
-    embedded_guidance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+    embedded_guidance: Guidance | None = Field(
         None, description="Guidance scale told to guidance-distilled transformers; others ignore it."
     )
     max_sequence_length: Annotated[int, Field(ge=1, le=512)] | None = Field(

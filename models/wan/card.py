@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mutoscope.models.common.parameters import GenerationParameters, Guidance
 from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
 from mutoscope.platform.errors import InvalidParameter
 
@@ -60,26 +61,15 @@ class WanRecipe(Recipe):
             raise InvalidParameter("guidance_scale_2", values["guidance_scale_2"], remedy)
 
 
-class WanParameters(BaseModel):
-    """What a request may set; a field left out takes the recipe's value."""
-
-    model_config = ConfigDict(extra="forbid")
+class WanParameters(GenerationParameters):
+    """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What happens in the video.")
-    negative_prompt: str | None = Field(None, description="What guidance steers away from.")
-    height: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
-    width: Annotated[int, Field(gt=0)] | None = Field(None, description="Pixels.")
     num_frames: Annotated[int, Field(ge=1)] | None = Field(None, description="Frames of the video.")
     fps: Annotated[int, Field(ge=1, le=240)] | None = Field(
         None, description="Frames per second it is shown at."
     )
-    num_inference_steps: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="Denoising steps."
-    )
-    guidance_scale: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        None, description="Classifier-free guidance g in u + g(c - u); 1 and below turn it off."
-    )
-    guidance_scale_2: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+    guidance_scale_2: Guidance | None = Field(
         None, description="Guidance of the low-noise transformer; left out, it is guidance_scale."
     )
     max_sequence_length: Annotated[int, Field(ge=1, le=1024)] | None = Field(

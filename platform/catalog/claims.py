@@ -194,18 +194,13 @@ class Claims:
                 return _requeue(connection, run_id, worker_id, error=dict(error))
             return _finish(connection, run_id, worker_id, "failed", error=error)
 
-    def cancelled(self, run_id: str, worker_id: str) -> RunRecord:
-        """The worker stopped the run on request. If a caller has attached since, it is queued again instead:
-        nobody gets a cancellation that somebody else asked for. Raises LeaseLost."""
-        with self._database.write() as connection:
-            run = _owned(connection, run_id, worker_id)
-            if run.cancel_requested:
-                return _finish(connection, run_id, worker_id, "cancelled", error=None)
-            return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
-
     def release(self, run_id: str, worker_id: str) -> RunRecord:
-        """Hand an unfinished run back, as a draining worker does; it does not count as an attempt. A run
-        whose cancellation was requested ends here. Raises LeaseLost."""
+        """Give up an unfinished run: stopped on request, or handed back by a worker that drains.
+
+        It ends as cancelled while that is wanted. Otherwise it is queued again, and does not count as an
+        attempt: a caller who has attached since gets no cancellation that somebody else asked for. Raises
+        LeaseLost.
+        """
         with self._database.write() as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import select
@@ -27,6 +27,9 @@ class Incident:
     created_at: float
 
 
+_COLUMNS = tuple(incidents.c[field.name] for field in fields(Incident))
+
+
 class Incidents:
     """`catalog.incidents`. Rows are written where the incident is noticed, in the same transaction."""
 
@@ -35,15 +38,6 @@ class Incidents:
 
     def list(self, limit: int = 50) -> builtins.list[Incident]:
         """Newest first."""
-        columns = (
-            incidents.c.id,
-            incidents.c.kind,
-            incidents.c.memo_key,
-            incidents.c.run_id,
-            incidents.c.earlier_run_id,
-            incidents.c.details,
-            incidents.c.created_at,
-        )
-        query = select(*columns).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
+        query = select(*_COLUMNS).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             return [Incident(*row) for row in connection.execute(query)]

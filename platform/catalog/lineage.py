@@ -111,6 +111,13 @@ class Lineage:
         """Everything made from the artifact: runs that used it, what they generated, and so on. As `up`."""
         return self._walk(digest, depth, down=True)
 
+    def made_directly(self, digest: str) -> list[tuple[ArtifactRef, RunRecord]]:
+        """What runs that used the artifact generated, each with its run; newest first. Raises as `up`."""
+        graph = self.down(digest, depth=1)
+        made = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
+        newest = sorted(made, key=lambda found: (made[found], found), reverse=True)
+        return [(graph.artifacts[found].ref, graph.runs[made[found]]) for found in newest]
+
     def weights_of(self, digest: str, depth: int | None = None) -> list[WeightUse]:
         """The weights behind an artifact: of every run it came from, in the order the runs were created,
         newest first. `depth` 1 asks only for the runs that made the artifact itself."""

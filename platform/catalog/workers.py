@@ -28,7 +28,7 @@ class WorkerInfo:
         id: drawn per process.
         cards: card id to {"card_digest", "contract" (numeric contract, a mapping), "contract_digest",
             "weights" (resident component to digest)}.
-        state: ``starting``, ``idle``, ``busy``, ``draining`` or ``stopped``.
+        state: ``starting``, ``ready``, ``draining`` or ``stopped``; ``idle`` if the worker does not say.
         started_at, heartbeat_at: seconds since the epoch; filled by the catalog.
         age: seconds since the last heartbeat, by the database's clock; filled by the catalog.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from sqlalchemy import Row, insert, select, update
@@ -37,18 +37,7 @@ class WorkflowRecord:
     finished_at: float | None
 
 
-_COLUMNS = (
-    workflow_runs.c.id,
-    workflow_runs.c.workflow,
-    workflow_runs.c.parent_id,
-    workflow_runs.c.prefect_flow_run_id,
-    workflow_runs.c.parameters,
-    workflow_runs.c.state,
-    workflow_runs.c.outputs,
-    workflow_runs.c.error,
-    workflow_runs.c.created_at,
-    workflow_runs.c.finished_at,
-)
+_COLUMNS = tuple(workflow_runs.c[field.name] for field in fields(WorkflowRecord))
 
 
 def _to_record(row: Row[*tuple[Any, ...]]) -> WorkflowRecord:

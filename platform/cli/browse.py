@@ -262,25 +262,13 @@ def save(home: Home, ref: ArtifactRef, output: Path, name: str | None = None) ->
     """
     from mutoscope.platform.errors import InvalidParameter
 
-    path = (
-        output / f"{name or f'{ref.kind}-{ref.digest[:12]}'}{suffix(ref.media_type)}"
-        if output.is_dir()
-        else output
-    )
+    path = output / (f"{name}{ref.extension}" if name else ref.file_name) if output.is_dir() else output
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         home.store.download(ref.digest, path)
     except OSError as error:
         raise InvalidParameter("output", str(path), f"name a writable place ({error.strerror})") from None
     return path
-
-
-def suffix(media_type: str) -> str:
-    """The usual ending of a file of that type, dot included."""
-    import mimetypes
-
-    known = {"application/vnd.safetensors": ".safetensors", "image/png": ".png", "video/mp4": ".mp4"}
-    return known.get(media_type) or mimetypes.guess_extension(media_type) or ".bin"
 
 
 def open_page(reference: Annotated[str, typer.Argument(help="Such as video:3fa9.")]) -> None:

@@ -27,7 +27,7 @@ def demo(
     """
     from mutoscope.platform.cli import run as running
     from mutoscope.platform.cli.follow import follower
-    from mutoscope.platform.cli.lineage import print_lineage
+    from mutoscope.platform.cli.lineage import print_tree
 
     begun = time.monotonic()
     ensure_up()
@@ -39,7 +39,7 @@ def demo(
     render.say()
     running.report(home, finished, ran - up, output=output)
     render.say()
-    print_lineage(home, (finished.outputs or {})["video"])
+    print_tree(home.catalog.lineage.up((finished.outputs or {})["video"]))
     render.say()
     render.say(f"{'stack up':<12} {render.seconds(up - begun)}")
     render.say(f"{'workflow':<12} {render.seconds(ran - up)}")

@@ -147,7 +147,7 @@ def _catalog(home: Home) -> Iterator[Finding]:
 
 
 def _server(home: Home) -> Iterator[Finding]:
-    from mutoscope.platform.cli.services import answers
+    from mutoscope.platform.cli.services import answers, log_folder
 
     record = home.stack
     if record is None:
@@ -159,12 +159,12 @@ def _server(home: Home) -> Iterator[Finding]:
             "server",
             "fail",
             f"Prefect does not answer at {record.prefect_api_url}",
-            f"see {home.path / 'logs' / 'prefect-server.log'}, or `mutoscope down` and `mutoscope up`",
+            f"see {log_folder(home.path) / 'prefect-server.log'}, or `mutoscope down` and `mutoscope up`",
         )
 
 
 def _gateway(home: Home) -> Iterator[Finding]:
-    from mutoscope.platform.cli.services import answers
+    from mutoscope.platform.cli.services import answers, log_folder
 
     record = home.stack
     if record is None:
@@ -176,7 +176,7 @@ def _gateway(home: Home) -> Iterator[Finding]:
             "gateway",
             "fail",
             f"nothing answers at {record.web_url}",
-            f"see {home.path / 'logs' / 'gateway.log'}",
+            f"see {log_folder(home.path) / 'gateway.log'}",
         )
 
 

@@ -80,5 +80,4 @@ class Home:
 
     def artifact_url(self, digest: str) -> str | None:
         """Address of an artifact's page at the gateway, or None when no gateway runs."""
-        base = self.settings.web_url or (self.stack.web_url if self.stack else "")
-        return f"{base}/artifacts/{digest}/page" if base else None
+        return self.runtime.page_url(digest)

@@ -10,7 +10,7 @@ import typer
 from mutoscope.platform.cli import render
 
 if TYPE_CHECKING:
-    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.catalog.lineage import LineageGraph
 
 
 def lineage(
@@ -32,16 +32,16 @@ def lineage(
         digest = home.catalog.weights.get(reference).digest
     else:
         digest = home.catalog.artifacts.resolve(reference).digest
+    walk = home.catalog.lineage.down if down else home.catalog.lineage.up
+    graph = walk(digest, depth)
     if json:
-        graph = home.catalog.lineage.down(digest, depth) if down else home.catalog.lineage.up(digest, depth)
         render.emit_json(asdict(graph))
     else:
-        print_lineage(home, digest, down=down, depth=depth)
+        print_tree(graph)
 
 
-def print_lineage(home: Home, digest: str, *, down: bool = False, depth: int | None = None) -> None:
+def print_tree(graph: LineageGraph) -> None:
     """The tree as text, rooted at the artifact."""
     from mutoscope.platform.catalog.tree import render_tree
 
-    graph = home.catalog.lineage.down(digest, depth) if down else home.catalog.lineage.up(digest, depth)
-    render.say(render_tree(graph, digest).rstrip("\n"))
+    render.say(render_tree(graph))

@@ -11,6 +11,22 @@ from typing import Any
 
 import typer
 
+from mutoscope.platform.wording import byte_size as size
+from mutoscope.platform.wording import excerpt as shorten
+
+__all__ = [
+    "age",
+    "clock",
+    "emit_json",
+    "note",
+    "pairs",
+    "say",
+    "seconds",
+    "shorten",
+    "size",
+    "table",
+]
+
 
 def say(line: str = "") -> None:
     """One line for people, at once even into a pipe."""
@@ -57,18 +73,6 @@ def _cell(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def size(count: int) -> str:
-    """Bytes as a person reads them: 512 B, 3.4 KiB, 16.0 MiB."""
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} TiB"
-
-
 def seconds(value: float) -> str:
     """A duration: 0.4 s, 12 s, 3 min, 5 h, 2 d."""
     if value < 10:
@@ -89,9 +93,3 @@ def clock(moment: float | None) -> str | None:
     if moment is None:
         return None
     return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
-def shorten(text: str, width: int = 60) -> str:
-    """The text on one line, cut to `width` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else f"{line[: width - 1]}…"

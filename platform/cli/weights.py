@@ -115,11 +115,8 @@ def made(
 
     home = Home()
     found = home.catalog.weights.get(version)
-    graph = home.catalog.lineage.down(found.digest, depth=1)
-    made_here = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
-    newest = sorted(made_here, key=lambda digest: (made_here[digest], digest), reverse=True)
-    artifacts = [graph.artifacts[digest].ref for digest in newest]
-    artifacts = [ref for ref in artifacts if kind is None or ref.kind == kind][:limit]
+    made_here = home.catalog.lineage.made_directly(found.digest)
+    artifacts = [ref for ref, _ in made_here if kind is None or ref.kind == kind][:limit]
     if json:
         render.emit_json([artifact.to_dict() for artifact in artifacts])
         return

@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mutoscope.platform.errors import InvalidParameter
 
+RECIPE = "recipe"
+"""The stateless component that every card has besides those it declares: its folder's resolved recipe."""
+
 SlotKind = Literal[
     "image", "video", "audio", "latent", "embedding", "trajectory", "reward", "weights", "text", "json"
 ]

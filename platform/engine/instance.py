@@ -11,12 +11,9 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from mutoscope.platform.engine.card import Card, Recipe, invalid_parameter, resolve_entrypoint
+from mutoscope.platform.engine.card import RECIPE, Card, Recipe, invalid_parameter, resolve_entrypoint
 from mutoscope.platform.engine.loop import BuildContext, Program
 from mutoscope.platform.errors import InvalidFolder
-
-RECIPE = "recipe"
-"""The stateless component that every card has besides those it declares."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

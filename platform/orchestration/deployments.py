@@ -25,7 +25,7 @@ from prefect.workers.process import ProcessWorker
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.registry import Registry, Workflow, discover
 from mutoscope.platform.orchestration.server import prefect_client, wait_for_server
-from mutoscope.platform.orchestration.stack import POOL
+from mutoscope.platform.orchestration.stack import HEARTBEAT_SECONDS, POOL
 from mutoscope.platform.orchestration.workflow import TAG
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ HEARTBEAT_AUTOMATION = "mutoscope: flow runs whose process died"
 REAP_AUTOMATION = "mutoscope: close the records of flow runs that died"
 REAPER = "maintenance.reap"
 
-_HEARTBEAT_SECONDS = 30
-_SILENCE = timedelta(seconds=3 * _HEARTBEAT_SECONDS)
+_SILENCE = timedelta(seconds=3 * HEARTBEAT_SECONDS)
 _ENDINGS = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
 _FLOW_RUNS = ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]})
 
@@ -98,7 +97,7 @@ async def _deploy(client: PrefectClient, workflow: Workflow) -> UUID:
         # The code is installed where the pool runs; nothing is pulled.
         pull_steps=[],
         # Wherever the pool runs: the heartbeat automation counts on this rhythm.
-        job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(_HEARTBEAT_SECONDS)}},
+        job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}},
     )
 
 

@@ -17,11 +17,8 @@ from pathlib import Path, PurePosixPath
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
 from mutoscope.platform.artifacts.components import StoredComponent, put_component
 from mutoscope.platform.catalog import Catalog, WeightVersion
-from mutoscope.platform.engine.card import Card, Recipe
+from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.errors import InvalidFolder
-
-RECIPE = "recipe"
-"""The component every card has besides those it declares: the folder's resolved recipe."""
 
 
 def import_folder(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from mutoscope.platform.artifacts import codecs
+from mutoscope.platform.artifacts.codecs import image
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -27,7 +28,7 @@ def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
     """
     runtime = runtime or get_runtime()
     data, pixels = _read(path)
-    encoded = codecs.encode("image", pixels)
+    encoded = image.encode(pixels, {})
     ref = runtime.store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
     facts = {"file": path.name, "sha256": sha256(data)}
     earlier = runtime.catalog.runs.generated_by(ref.digest)
@@ -36,20 +37,17 @@ def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
     return ref
 
 
-def _read(path: Path) -> tuple[bytes, np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]]:
+def _read(path: Path) -> tuple[bytes, np.ndarray[Any, np.dtype[np.uint8]]]:
     """The file's bytes, and its pixels as uint8 (H, W, 3)."""
     try:
         data = path.read_bytes()
         with warnings.catch_warnings():
             # Pillow only warns of a picture large enough to be an attack on memory.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
-                picture.load()
-                rgba = picture.convert("RGBA")
+            return data, image.decode(data)
     except OSError as error:
-        reason = error.strerror or "it is not a picture"
-        raise InvalidParameter("image", str(path), f"give a PNG or JPEG file ({reason})") from None
+        raise InvalidParameter("image", str(path), f"give a PNG or JPEG file ({error.strerror})") from None
+    except InvalidParameter:
+        raise InvalidParameter("image", str(path), "give a PNG or JPEG file (it is not a picture)") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InvalidParameter("image", str(path), "give a picture of at most 89 megapixels") from None
-    white = Image.new("RGBA", rgba.size, "white")
-    return data, np.asarray(Image.alpha_composite(white, rgba).convert("RGB"))

@@ -16,15 +16,15 @@ from mutoscope.models.registry import get_card
 from mutoscope.platform import ids
 from mutoscope.platform.catalog import RunSpec
 from mutoscope.platform.engine import numerics
-from mutoscope.platform.engine.card import Card, Recipe
+from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.engine.request import Profile
+from mutoscope.platform.engine.validation import check_seed
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
-from mutoscope.platform.orchestration.importing import RECIPE, read_recipe
+from mutoscope.platform.orchestration.importing import read_recipe
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 
 MEMO_DOMAIN = "mutoscope.memo/1"
-SEED_LIMIT = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def plan_run(
         "weights": weights,
         "inputs": {slot: ref.digest for slot, ref in inputs.items()},
         "parameters": card.resolve(values, recipe),
-        "seed": _checked_seed(seed),
+        "seed": draw_seed() if seed is None else check_seed(seed),
         "profile": profile.value,
         "numeric": contract,
     }
@@ -138,9 +138,6 @@ def _read_recipe(runtime: Runtime, card: Card, digest: str) -> Recipe:
     return read_recipe(runtime.store, card, digest)
 
 
-def _checked_seed(seed: Any) -> int:
-    if seed is None:
-        return secrets.randbelow(2**32)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
-        raise InvalidParameter("seed", seed, "use an integer from 0 to 2**63 - 1")
-    return seed
+def draw_seed() -> int:
+    """A fresh seed, 0 <= seed < 2**32: short enough to read out loud, and exact in every JSON reader."""
+    return secrets.randbelow(2**32)

@@ -18,6 +18,9 @@ from typing import Any, Literal
 FORMAT = "mutoscope.stack/1"
 POOL = "mutoscope"
 
+HEARTBEAT_SECONDS = 30
+"""How often a flow process says that it lives. `deployments` takes three missed beats for a dead process."""
+
 StackState = Literal["starting", "ready", "stopping"]
 
 
@@ -108,8 +111,7 @@ def environment(home: Path, prefect_api_url: str, web_url: str) -> dict[str, str
         "PREFECT_CLI_PROMPT": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_WORKER_QUERY_SECONDS": "1",
-        # The heartbeat automation of `deployments` takes three missed beats for a dead process.
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
         # Finished flow runs are telemetry of what the catalog keeps; by default only their events age out.
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
         # Several processes share the machine, and thread counts change low bits.

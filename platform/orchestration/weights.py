@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from mutoscope.models.registry import get_card
 from mutoscope.platform.catalog import WeightVersion
+from mutoscope.platform.engine.card import RECIPE
 from mutoscope.platform.errors import UnknownReference
-from mutoscope.platform.orchestration.importing import RECIPE
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -29,11 +28,13 @@ from mutoscope.platform.catalog.workflows import WorkflowState
 from mutoscope.platform.errors import InvalidWorkflow, MutoscopeError
 from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, opened
+from mutoscope.platform.orchestration.plan import draw_seed
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import REGISTRY, Registry, Workflow
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.submit import withdraw
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.wording import excerpt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,9 +42,6 @@ WorkflowFunction = Callable[P, Coroutine[Any, Any, R]]
 
 TAG = "mutoscope"
 """Tag of every deployment and flow run of ours."""
-
-_EXCERPT = 60
-"""Characters of a prompt in a run's name."""
 
 
 def workflow(
@@ -182,11 +180,6 @@ def _recorded(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def draw_seed() -> int:
-    """A fresh seed, 0 <= seed < 2**32: short enough to read out loud, and exact in every JSON reader."""
-    return secrets.randbelow(2**32)
-
-
 def as_outputs(result: Any) -> dict[str, ArtifactRef]:
     """What a workflow returned, by output name: a mapping as it is, a single artifact under its kind."""
     if isinstance(result, ArtifactRef):
@@ -199,9 +192,7 @@ def as_outputs(result: Any) -> dict[str, ArtifactRef]:
 def _run_name() -> str:
     """What the run is about, for lists: its prompt if it has one."""
     parameters = prefect_flow_run.parameters or {}
-    subject = " ".join(str(parameters.get("prompt") or parameters.get("image") or "").split())
-    if len(subject) > _EXCERPT:
-        subject = subject[: _EXCERPT - 1].rstrip() + "…"
+    subject = excerpt(str(parameters.get("prompt") or parameters.get("image") or ""))
     return subject or str(prefect_flow_run.flow_name)
 
 

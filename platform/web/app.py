@@ -29,6 +29,7 @@ from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.web import content, views
 from mutoscope.platform.web.poster import poster
+from mutoscope.platform.wording import byte_size
 
 _HERE = Path(__file__).parent
 
@@ -184,7 +185,7 @@ def _pages() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["when"] = _when
-    environment.filters["bytes"] = _bytes
+    environment.filters["bytes"] = byte_size
     environment.filters["prompt"] = views.prompt_of
     environment.filters["merged"] = operator.or_
     return environment
@@ -193,11 +194,3 @@ def _pages() -> Environment:
 def _when(seconds: float | None) -> str:
     """A time since the epoch, readable and sortable."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else "–"
-
-
-def _bytes(size: int) -> str:
-    """A size as people say it."""
-    amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount, units = amount / 1024, units[1:]
-    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"

@@ -29,23 +29,12 @@ _SHOWN = ("image/png", "image/jpeg", "image/webp", "video/mp4", "audio/", "text/
 _RANGE = re.compile(r"bytes=(?!-$)(\d*)-(\d*)")
 """A single range. For any other form the whole is sent, as RFC 9110 14.2 allows."""
 
-_EXTENSIONS = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/webp": "webp",
-    "video/mp4": "mp4",
-    "text/plain": "txt",
-    "application/json": "json",
-    "application/vnd.safetensors": "safetensors",
-}
-
 
 def serve(request: Request, store: ArtifactStore, ref: ArtifactRef) -> Response:
     """The answer to GET or HEAD for an artifact: 200, 206, 304 or 416.
 
     Objects above `IN_MEMORY_BYTES` are streamed in bounded memory and verified as they go: a damaged one
-        breaks off
-    before its last bytes rather than arriving whole.
+    breaks off before its last bytes rather than arriving whole.
 
     Raises:
         ArtifactMissing, ArtifactCorrupt: before anything was sent.
@@ -88,15 +77,10 @@ def is_current(request: Request, tag: str) -> bool:
     return held.strip() == "*" or f'"{tag}"' in (part.strip().removeprefix("W/") for part in held.split(","))
 
 
-def file_name(ref: ArtifactRef) -> str:
-    """What a browser calls the file when it saves it."""
-    return f"{ref.kind}-{ref.digest[:12]}.{_EXTENSIONS.get(ref.media_type, 'bin')}"
-
-
 def _describing(ref: ArtifactRef) -> dict[str, str]:
     shown = ref.media_type.startswith(_SHOWN)
     return {
-        "Content-Disposition": f'{"inline" if shown else "attachment"}; filename="{file_name(ref)}"',
+        "Content-Disposition": f'{"inline" if shown else "attachment"}; filename="{ref.file_name}"',
         "Content-Security-Policy": _INERT,
     }
 

@@ -95,11 +95,9 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
 
 def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:
     """The newest pictures and videos that runs made directly from an artifact, weights included."""
-    graph = catalog.lineage.down(digest, 1)
-    made = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
-    newest = sorted(made, key=lambda found: (made[found], found), reverse=True)
-    tiles = (Tile(graph.artifacts[found].ref, prompt_of(graph.runs[made[found]])) for found in newest)
-    return tuple(islice((tile for tile in tiles if tile.ref.kind in ("image", "video")), SHEET_ITEMS))
+    made = catalog.lineage.made_directly(digest)
+    tiles = (Tile(ref, prompt_of(run)) for ref, run in made if ref.kind in ("image", "video"))
+    return tuple(islice(tiles, SHEET_ITEMS))
 
 
 def run(catalog: Catalog, run_id: str) -> RunView:

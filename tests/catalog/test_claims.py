@@ -92,7 +92,7 @@ def test_an_expired_lease_is_taken_over_and_its_old_owner_fenced_off(catalog: Ca
         lambda: catalog.runs.succeed(run.id, "worker-a", {"image": OTHER}),
         lambda: catalog.runs.fail(run.id, "worker-a", ERROR),
         lambda: catalog.runs.release(run.id, "worker-a"),
-        lambda: catalog.runs.cancelled(run.id, "worker-a"),
+        lambda: catalog.runs.release(run.id, "worker-a"),
     ):
         with pytest.raises(LeaseLost, match="does not belong to worker worker-a"):
             late()
@@ -210,7 +210,7 @@ def test_a_running_run_is_cancelled_by_its_worker(catalog: Catalog) -> None:
     claim(catalog)
     assert catalog.runs.request_cancel(run.id).state == "running"
     assert catalog.runs.renew("worker-a", [run.id], LEASE).cancelled == {run.id}
-    assert catalog.runs.cancelled(run.id, "worker-a").state == "cancelled"
+    assert catalog.runs.release(run.id, "worker-a").state == "cancelled"
 
 
 @pytest.mark.parametrize("report", ["fail", "release"])
@@ -245,7 +245,7 @@ def test_nobody_gets_a_cancellation_that_somebody_else_asked_for(catalog: Catalo
     assert catalog.runs.enqueue(a_spec(), present=present).disposition == "attached"
     assert catalog.runs.renew("worker-a", [run.id], LEASE).cancelled == frozenset()
     # And even if it had noticed, its report puts the run back into the queue.
-    back = catalog.runs.cancelled(run.id, "worker-a")
+    back = catalog.runs.release(run.id, "worker-a")
     assert (back.state, back.attempt) == ("queued", 0)
     assert claim(catalog, "worker-b").id == run.id
 

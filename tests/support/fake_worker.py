@@ -18,10 +18,10 @@ from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.catalog import RunRecord, WorkerInfo
 from mutoscope.platform.engine import numerics
-from mutoscope.platform.engine.card import Card, Recipe
+from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.errors import LeaseLost
 from mutoscope.platform.ids import new_id
-from mutoscope.platform.orchestration.importing import RECIPE, put_recipe
+from mutoscope.platform.orchestration.importing import put_recipe
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 
@@ -119,7 +119,7 @@ class FakeWorker:
         try:
             outputs = self.perform(self.runtime, run)
             if runs.renew(self.id, [run.id], 30.0).cancelled:
-                runs.cancelled(run.id, self.id)
+                runs.release(run.id, self.id)
                 return
             runs.succeed(run.id, self.id, outputs, {"paint": 0.001})
             self.done.append(run.id)

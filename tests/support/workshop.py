@@ -17,7 +17,8 @@ from mutoscope.platform import ids
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
 from mutoscope.platform.catalog import Catalog, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.engine import numerics
-from mutoscope.platform.orchestration.importing import RECIPE, import_folder, read_recipe
+from mutoscope.platform.engine.card import RECIPE
+from mutoscope.platform.orchestration.importing import import_folder, read_recipe
 from mutoscope.platform.settings import Settings
 from tests.support.deadline import until
 from tests.support.forked import ForkedWorker

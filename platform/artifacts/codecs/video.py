@@ -21,6 +21,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -88,30 +89,12 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
 
 def decode(data: bytes) -> Frames:
     """uint8 (T, H, W, 3): every frame, in presentation order."""
-    try:
-        with av.open(io.BytesIO(data), "r") as container:
-            frames = list(_rgb_frames(container))
-    except av.FFmpegError as error:
-        raise InvalidParameter(
-            "video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})"
-        ) from None
-    if not frames:
-        raise InvalidParameter("video", f"{len(data)} bytes", "use an MP4 with at least one frame")
-    return np.stack(frames)
+    return np.stack(_read(data, None))
 
 
 def first_frame(data: bytes) -> Frames:
     """uint8 (H, W, 3): the first frame; the others are not decoded. Raises InvalidParameter."""
-    try:
-        with av.open(io.BytesIO(data), "r") as container:
-            frame = next(_rgb_frames(container), None)
-    except av.FFmpegError as error:
-        raise InvalidParameter(
-            "video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})"
-        ) from None
-    if frame is None:
-        raise InvalidParameter("video", f"{len(data)} bytes", "use an MP4 with at least one frame")
-    return frame
+    return _read(data, 1)[0]
 
 
 def frames_digest(frames_THWC: Frames) -> str:
@@ -219,6 +202,20 @@ def _enlargement(height: int, width: int) -> int:
     """The smallest even factor that brings both sides to `SHARP_PIXELS`; 1 if they are there already."""
     short = min(height, width)
     return 1 if short >= SHARP_PIXELS else 2 * -(-SHARP_PIXELS // (2 * short))
+
+
+def _read(data: bytes, most: int | None) -> list[Frames]:
+    """The first frames, all of them for None; one at least, or InvalidParameter."""
+    try:
+        with av.open(io.BytesIO(data), "r") as container:
+            frames = list(islice(_rgb_frames(container), most))
+    except av.FFmpegError as error:
+        raise InvalidParameter(
+            "video", f"{len(data)} bytes", f"use a readable MP4 ({error.strerror})"
+        ) from None
+    if not frames:
+        raise InvalidParameter("video", f"{len(data)} bytes", "use an MP4 with at least one frame")
+    return frames
 
 
 def _rgb_frames(container: InputContainer) -> Iterator[Frames]:
