@@ -12,6 +12,8 @@ import pytest
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.ids import new_id
+from tests.support.servers import Databases, PostgresServer, S3Server
 
 # Before anything imports Prefect, which reads them once.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="mutoscope-prefect-")
@@ -69,5 +71,73 @@ def catalog_url(home: Path) -> str:
 def catalog(catalog_url: str) -> Iterator[Catalog]:
     """The catalog of `home`, open."""
     opened = Catalog.open(catalog_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One S3 server for the session. It is shared: a test that stops a server starts its own."""
+    server = S3Server()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a bucket nobody has used; the process's environment holds its endpoint and credentials."""
+    for name, value in s3_server.writer.environment(s3_server.endpoint).items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b-{new_id()}"
+    s3_server.create_bucket(bucket)
+    return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One Postgres for the session. It is shared: a test that stops a server starts its own."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer) -> Iterator[Databases]:
+    """Where tests make databases of their own."""
+    made = Databases(postgres_server.url())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def empty_postgres_catalog(databases: Databases) -> str:
+    """A migrated database without rows, to be copied."""
+    url = databases.create()
+    Catalog.migrate(url)
+    return url
+
+
+@pytest.fixture
+def postgres_catalog_url(databases: Databases, empty_postgres_catalog: str) -> Iterator[str]:
+    """An empty, migrated catalog on Postgres, the test's own."""
+    url = databases.create(empty_postgres_catalog)
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_catalog_url(request: pytest.FixtureRequest) -> str:
+    """An empty, migrated catalog on each kind of database in turn."""
+    fixture = "catalog_url" if request.param == "sqlite" else "postgres_catalog_url"
+    url: str = request.getfixturevalue(fixture)
+    return url
+
+
+@pytest.fixture
+def any_catalog(any_catalog_url: str) -> Iterator[Catalog]:
+    """The catalog at `any_catalog_url`, open."""
+    opened = Catalog.open(any_catalog_url)
     yield opened
     opened.close()

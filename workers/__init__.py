@@ -10,7 +10,6 @@
     lookout       when to look at the queue
     shutdown      SIGTERM once to drain, twice to stop
     device        which device, and the numeric contract it promises
-    faults        named points at which tests may stop or break the process
 
 The engine is driven by one thread, so nothing in it needs a lock. The worker imports no orchestrator: it
 talks to the catalog, the store and the engine alone. What it cannot report (a catalog that is away, a kill)

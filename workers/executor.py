@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, manifest
 from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.catalog import Catalog, RunRecord
 from mutoscope.platform.engine.request import Output, Profile, Request, Result
 from mutoscope.platform.errors import MutoscopeError
-from mutoscope.workers.faults import FaultPoints
 
 _MAX_MESSAGE = 500
 _MAX_TRACEBACK = 16_000
@@ -25,11 +25,10 @@ _MAX_TRACEBACK = 16_000
 class Executor:
     """Reads inputs and records outputs for one worker."""
 
-    def __init__(self, catalog: Catalog, store: ArtifactStore, worker_id: str, faults: FaultPoints) -> None:
+    def __init__(self, catalog: Catalog, store: ArtifactStore, worker_id: str) -> None:
         self._catalog = catalog
         self._store = store
         self._worker_id = worker_id
-        self._faults = faults
 
     def request(self, run: RunRecord) -> Request:
         """The engine's request, inputs decoded.
@@ -61,15 +60,15 @@ class Executor:
         Raises:
             LeaseLost: the run belongs to somebody else by now; its rows are untouched.
         """
-        self._faults.hit("worker.before_put")
+        faults.hit("worker.before_put")
         started = time.perf_counter()
         outputs: dict[str, ArtifactRef] = {}
         for slot, output in result.outputs.items():
             outputs |= self._put(slot, output)
         stored = {"worker.outputs": time.perf_counter() - started}
-        self._faults.hit("worker.after_put")
+        faults.hit("worker.after_put")
         self._catalog.runs.succeed(run.id, self._worker_id, outputs, {**timings, **result.timings, **stored})
-        self._faults.hit("worker.after_succeed")
+        faults.hit("worker.after_succeed")
         return outputs
 
     def _put(self, slot: str, output: Output) -> dict[str, ArtifactRef]:

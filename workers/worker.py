@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkerInfo
 from mutoscope.platform.engine import numerics
@@ -30,7 +31,6 @@ from mutoscope.platform.ids import new_id
 from mutoscope.platform.settings import Settings
 from mutoscope.workers.device import Device, is_out_of_memory
 from mutoscope.workers.executor import Executor, error_record
-from mutoscope.workers.faults import FaultPoints
 from mutoscope.workers.heartbeat import Heartbeat
 from mutoscope.workers.lookout import Lookout
 from mutoscope.workers.progress import ProgressReports
@@ -85,7 +85,6 @@ class Worker:
         *,
         limits: Limits = Limits(),
         shutdown: Shutdown | None = None,
-        faults: FaultPoints | None = None,
     ) -> None:
         self.id = new_id()
         self._settings = settings
@@ -93,14 +92,14 @@ class Worker:
         self._device = device
         self._limits = limits
         self._shutdown = shutdown or Shutdown()
-        self._faults = faults or FaultPoints()
+        faults.arm()
         self._contracts = {card.id: device.contract_digest for card in cards}
         self._weighted = [card.id for card in cards if card.components]
         self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
         self._engine = Engine()
         cache = WeightCache(store, settings.home / "cache" / "weights")
         self._residency = Residency({card.id: card for card in cards}, store, cache, device)
-        self._executor = Executor(catalog, store, self.id, self._faults)
+        self._executor = Executor(catalog, store, self.id)
         self._progress = ProgressReports(catalog, self.id)
         self._heartbeat = Heartbeat(
             catalog, self.id, interval=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds
@@ -135,7 +134,7 @@ class Worker:
             self._claim()
         worked = self._engine.step()
         if worked:
-            self._faults.hit("worker.step")
+            faults.hit("worker.step")
         self._collect()
         if self._active:
             self._idle_since = time.monotonic()
@@ -186,7 +185,7 @@ class Worker:
         for run in runs:
             self._heartbeat.watch(run.id)
         for run in runs:
-            self._faults.hit("worker.after_claim")
+            faults.hit("worker.after_claim")
             self._admit(run)
 
     def _admit(self, run: RunRecord) -> None:

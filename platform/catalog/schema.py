@@ -13,7 +13,7 @@ from sqlalchemy import column, inspect, select, table
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.errors import CatalogError, SchemaMismatch
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision in `migrations/versions`; kept here so that opening a catalog need not import
 Alembic."""
 

@@ -52,6 +52,7 @@ artifacts = Table(
     Column("meta", _JSON, nullable=False),
     Column("state", String(16), nullable=False),  # a tombstone keeps its edges: its lineage still answers
     Column("created_at", Double, nullable=False),
+    Column("collected_at", Double),  # when it last became a tombstone; its bytes may be in the trash still
     CheckConstraint("state in ('present', 'tombstone')", name="state"),
     CheckConstraint("size >= 0", name="size"),
     Index(None, "kind", "created_at"),
@@ -215,14 +216,76 @@ incidents = Table(
     Index(None, "created_at"),
 )
 
+members = Table(
+    "members",
+    metadata,
+    # A container (a component's manifest, say) cannot be read without these: whoever keeps, copies or checks
+    # the one follows its rows to the others, and need not open a byte.
+    Column("container", _DIGEST, ForeignKey("artifacts.digest"), primary_key=True),
+    Column("path", String(512), primary_key=True),
+    Column("artifact_digest", _DIGEST, ForeignKey("artifacts.digest"), nullable=False),
+    Index(None, "artifact_digest", "container"),
+    sqlite_with_rowid=False,
+)
+
 leases = Table(
     "leases",
     metadata,
-    # A reader's promise to the collector: these bytes are in use until then, even if nothing else points at
-    # them.
+    # A promise to the collector. A reader's: these bytes are in use until then, even if nothing else points
+    # at them. A writer's: bytes stored since `started_at` may have no row yet. Runs in flight are leases of
+    # both kinds by themselves and need no row here.
     Column("id", _ID, primary_key=True),
     Column("holder", String(255), nullable=False),
-    Column("artifact_digest", _DIGEST, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("artifact_digest", _DIGEST),  # null: a writer's, who does not know yet what the bytes will be
+    Column("started_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
+    CheckConstraint("kind in ('reader', 'writer')", name="kind"),
     Index(None, "artifact_digest", "expires_at"),
+    Index(None, "expires_at"),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("artifact_digest", _DIGEST, ForeignKey("artifacts.digest"), nullable=False),
+    Column("with_inputs", Boolean(create_constraint=False), nullable=False),  # all that it came from, too
+    Column("note", String(255)),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("name"),
+    Index(None, "artifact_digest"),
+)
+
+retention_rules = Table(
+    "retention_rules",
+    metadata,
+    # What matches and is older than `keep_seconds` may go, unless something else keeps it. What no rule
+    # matches is kept.
+    Column("id", _ID, primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("kind", String(16)),  # null: of every kind
+    Column("workflow", String(255)),  # null: made by anything
+    Column("keep_seconds", Double, nullable=False),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("name"),
+    CheckConstraint("keep_seconds >= 0", name="keep_seconds"),
+)
+
+collections = Table(
+    "collections",
+    metadata,
+    # One row per collection, so that another process can finish what a killed one began.
+    Column("id", _ID, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("holder", String(255), nullable=False),
+    Column("horizon", Double, nullable=False),  # nothing made after this moment is looked at
+    Column("grace_seconds", Double, nullable=False),
+    Column("counts", _JSON, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double),
+    CheckConstraint("state in ('running', 'finished', 'abandoned')", name="state"),
+    Index(None, "started_at"),
 )

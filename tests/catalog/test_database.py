@@ -179,9 +179,13 @@ def test_tables_say_what_they_hold() -> None:
     # Every table of the data model, no more.
     assert set(metadata.tables) == {
         "artifacts",
+        "collections",
         "edges",
         "incidents",
         "leases",
+        "members",
+        "pins",
+        "retention_rules",
         "runs",
         workers.name,
         "weight_aliases",

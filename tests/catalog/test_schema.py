@@ -98,7 +98,6 @@ def test_downgrading_leaves_nothing_behind(url: str, tmp_path: Path) -> None:
         command.downgrade(config, "base")
     engine.dispose()
     assert [name for name, _ in definitions(tmp_path / "catalog.db")] == ["alembic_version"]
-    assert schema.HEAD == "0001"
 
 
 def test_a_fresh_catalog_keeps_its_promises(url: str) -> None:

@@ -1,8 +1,8 @@
-"""Named fault points, so that tests can stop or break a real worker process at the moments that matter.
+"""Named fault points, so that tests can stop or break a real process at the moments that matter.
 
 ``MUTOSCOPE_FAULT`` holds ``point:action``, or ``point:action@n`` for the n-th time the point is passed;
 several are separated by commas. Actions: ``kill`` (SIGKILL to the own process: no handler, no flush) and
-``raise`` (a InjectedError error). ``MUTOSCOPE_FAULT_MARKER`` names a file to which a line is appended, and
+``raise`` (an InjectedError). ``MUTOSCOPE_FAULT_MARKER`` names a file to which a line is appended, and
 synced, just before the action, so that a test can prove that its fault fired and was not merely survived.
 
 Without the variable a point costs one dictionary lookup.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mutoscope.platform.errors import InvalidParameter
@@ -55,9 +56,9 @@ def parse(text: str) -> dict[str, _Fault]:
 
 
 class FaultPoints:
-    """The faults armed in this process."""
+    """A set of armed faults."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._armed = parse(environment.get("MUTOSCOPE_FAULT", ""))
         self._marker = environment.get("MUTOSCOPE_FAULT_MARKER")
 
@@ -81,3 +82,39 @@ class FaultPoints:
             file.write(f"{point}\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+_process: FaultPoints | None = None
+
+
+def hit(point: str) -> None:
+    """Pass a point of this process, whose faults were armed by its environment."""
+    arm().hit(point)
+
+
+def arm() -> FaultPoints:
+    """The process's faults, read from its environment once: at the first point, not at import, because a
+    forked process may get its environment later.
+
+    Raises:
+        InvalidParameter: MUTOSCOPE_FAULT names an unknown point or action.
+    """
+    global _process
+    if _process is None:
+        _process = FaultPoints(os.environ)
+    return _process
+
+
+@contextmanager
+def armed(text: str, marker: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Arm this process's points otherwise for the length of the block: ``armed("worker.step:raise")``."""
+    global _process
+    previous = _process
+    environment = {"MUTOSCOPE_FAULT": text}
+    if marker is not None:
+        environment["MUTOSCOPE_FAULT_MARKER"] = os.fspath(marker)
+    _process = FaultPoints(environment)
+    try:
+        yield
+    finally:
+        _process = previous

@@ -1,0 +1,131 @@
+"""What is kept and why: members of containers, pins, retention rules, leases of both kinds, collections.
+
+Revises: 0001
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+_JSON = sa.JSON(none_as_null=True)
+
+
+def upgrade() -> None:
+    op.add_column("artifacts", sa.Column("collected_at", sa.Double()))
+    op.drop_table("leases")  # nothing was ever written to it
+    _leases()
+    _members()
+    _pins()
+    _retention_rules()
+    _collections()
+
+
+def downgrade() -> None:
+    for table in ("collections", "retention_rules", "pins", "members", "leases"):
+        op.drop_table(table)
+    _leases_before()
+    with op.batch_alter_table("artifacts") as batch:
+        batch.drop_column("collected_at")
+
+
+def _leases() -> None:
+    op.create_table(
+        "leases",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("holder", sa.String(255), nullable=False),
+        sa.Column("kind", sa.String(8), nullable=False),
+        sa.Column("artifact_digest", sa.String(64)),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
+        sa.CheckConstraint("kind in ('reader', 'writer')", name=op.f("ck_leases_kind")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_leases")),
+    )
+    op.create_index(op.f("ix_leases_artifact_digest_expires_at"), "leases", ["artifact_digest", "expires_at"])
+    op.create_index(op.f("ix_leases_expires_at"), "leases", ["expires_at"])
+
+
+def _leases_before() -> None:
+    op.create_table(
+        "leases",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("holder", sa.String(255), nullable=False),
+        sa.Column("artifact_digest", sa.String(64), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_leases")),
+    )
+    op.create_index(op.f("ix_leases_artifact_digest_expires_at"), "leases", ["artifact_digest", "expires_at"])
+
+
+def _members() -> None:
+    op.create_table(
+        "members",
+        sa.Column("container", sa.String(64), nullable=False),
+        sa.Column("path", sa.String(512), nullable=False),
+        sa.Column("artifact_digest", sa.String(64), nullable=False),
+        sa.ForeignKeyConstraint(["container"], ["artifacts.digest"], name=op.f("fk_members_container")),
+        sa.ForeignKeyConstraint(
+            ["artifact_digest"], ["artifacts.digest"], name=op.f("fk_members_artifact_digest")
+        ),
+        sa.PrimaryKeyConstraint("container", "path", name=op.f("pk_members")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(op.f("ix_members_artifact_digest_container"), "members", ["artifact_digest", "container"])
+
+
+def _pins() -> None:
+    op.create_table(
+        "pins",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(128), nullable=False),
+        sa.Column("artifact_digest", sa.String(64), nullable=False),
+        sa.Column("with_inputs", sa.Boolean(), nullable=False),
+        sa.Column("note", sa.String(255)),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["artifact_digest"], ["artifacts.digest"], name=op.f("fk_pins_artifact_digest")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_pins")),
+        sa.UniqueConstraint("name", name=op.f("uq_pins_name")),
+    )
+    op.create_index(op.f("ix_pins_artifact_digest"), "pins", ["artifact_digest"])
+
+
+def _retention_rules() -> None:
+    op.create_table(
+        "retention_rules",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(128), nullable=False),
+        sa.Column("kind", sa.String(16)),
+        sa.Column("workflow", sa.String(255)),
+        sa.Column("keep_seconds", sa.Double(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.CheckConstraint("keep_seconds >= 0", name=op.f("ck_retention_rules_keep_seconds")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_retention_rules")),
+        sa.UniqueConstraint("name", name=op.f("uq_retention_rules_name")),
+    )
+
+
+def _collections() -> None:
+    op.create_table(
+        "collections",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("phase", sa.String(16), nullable=False),
+        sa.Column("holder", sa.String(255), nullable=False),
+        sa.Column("horizon", sa.Double(), nullable=False),
+        sa.Column("grace_seconds", sa.Double(), nullable=False),
+        sa.Column("counts", _JSON, nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("finished_at", sa.Double()),
+        sa.CheckConstraint(
+            "state in ('running', 'finished', 'abandoned')", name=op.f("ck_collections_state")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_collections")),
+    )
+    op.create_index(op.f("ix_collections_started_at"), "collections", ["started_at"])
