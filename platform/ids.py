@@ -5,6 +5,10 @@ encoding is injective: each value carries a type tag and its length, so `["v1", 
 differ, `1`, `1.0`, `True` and `"1"` differ, and the order of mapping keys does not matter. The domain
 separates uses, so equal structures in different roles never collide. Golden values in `tests/golden` pin
 the encoding for good.
+
+What counts as equal: tuples and lists of equal items, because a trip through JSON makes one of the other.
+`0.0` and `-0.0` differ, as they do to arithmetic. Text is taken as it is, without Unicode normalisation: a
+tokenizer tells a composed `é` from a decomposed one, so a key must too.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import uuid_utils
@@ -40,7 +44,11 @@ def digest(domain: str, value: Any) -> str:
     Raises:
         UnhashableInput: for anything else; the message names the path to the value.
     """
-    return hashlib.sha256(_frame(b"D", domain.encode()) + _encode(value, domain)).hexdigest()
+    try:
+        encoded = _encode(value, domain)
+    except RecursionError:
+        raise UnhashableInput(f"{domain} is nested too deeply, or holds itself: pass plain data") from None
+    return hashlib.sha256(_frame(b"D", domain.encode()) + encoded).hexdigest()
 
 
 def _frame(tag: bytes, payload: bytes) -> bytes:
@@ -54,25 +62,36 @@ def _encode(value: Any, path: str) -> bytes:  # noqa: C901 - one case per type i
         case bool():
             return _frame(b"B", b"\x01" if value else b"\x00")
         case int():
-            return _frame(b"I", str(int(value)).encode())
+            return _frame(b"I", _digits(value, path))
         case float():
             if not math.isfinite(value):
                 raise UnhashableInput(f"{path}={value!r} has no canonical encoding: use a finite number")
             return _frame(b"F", struct.pack(">d", value))
         case str():
-            try:
-                return _frame(b"S", str(value).encode())
-            except UnicodeEncodeError:
-                raise UnhashableInput(f"{path} holds a lone surrogate: use valid text") from None
+            return _frame(b"S", _utf8(value, path))
         case bytes():
             return _frame(b"Y", value)
         case Mapping():
             if not all(isinstance(key, str) for key in value):
                 raise UnhashableInput(f"{path} has a key that is not text: use string keys")
-            items = sorted(value.items(), key=lambda item: item[0].encode())
+            items = sorted(value.items(), key=lambda item: _utf8(item[0], f"a key of {path}"))
             return _frame(b"M", b"".join(_encode(k, path) + _encode(v, f"{path}.{k}") for k, v in items))
-        case Sequence():
+        case list() | tuple():  # no other sequence: a bytearray would pass for a list of integers
             return _frame(b"L", b"".join(_encode(v, f"{path}[{i}]") for i, v in enumerate(value)))
     raise UnhashableInput(
         f"{path} is a {type(value).__name__}, which has no canonical encoding: pass plain data"
     )
+
+
+def _digits(value: int, path: str) -> bytes:
+    try:
+        return int.__repr__(value).encode()  # of the number itself, whatever a subclass prints
+    except ValueError:
+        raise UnhashableInput(f"{path} has too many digits: pass it as text or bytes") from None
+
+
+def _utf8(value: str, path: str) -> bytes:
+    try:
+        return str.encode(value)  # of the text itself, whatever a subclass prints: str(StrMixin.A) is a name
+    except UnicodeEncodeError:
+        raise UnhashableInput(f"{path} holds a lone surrogate: use valid text") from None

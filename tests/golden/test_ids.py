@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -72,6 +73,29 @@ def test_equal_data_in_other_containers_is_equal() -> None:
     assert digest(DOMAIN, MappingProxyType({"a": 1})) == digest(DOMAIN, {"a": 1})
 
 
+class Prompt(str, Enum):  # noqa: UP042 - prints its name, which is the point
+    RED = "a red circle"
+
+
+class Steps(IntEnum):
+    FEW = 4
+
+
+def test_a_subclass_is_what_it_holds_and_not_what_it_prints() -> None:
+    assert str(Prompt.RED) == "Prompt.RED"
+    assert digest(DOMAIN, Prompt.RED) == digest(DOMAIN, "a red circle")
+    assert digest(DOMAIN, {"n": Steps.FEW}) == digest(DOMAIN, {"n": 4})
+
+
+def test_text_is_not_normalised() -> None:
+    composed, decomposed = "\u00e9", "e\u0301"
+    assert digest(DOMAIN, composed) != digest(DOMAIN, decomposed)
+
+
+HOLDS_ITSELF: list[Any] = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
+
+
 @pytest.mark.parametrize(
     ("value", "path"),
     [
@@ -81,6 +105,11 @@ def test_equal_data_in_other_containers_is_equal() -> None:
         ([float("inf")], f"{DOMAIN}[0]"),
         ({1, 2}, DOMAIN),
         ({"text": "\ud800"}, f"{DOMAIN}.text"),
+        ({"\ud800": "text"}, f"a key of {DOMAIN}"),
+        ({"a": bytearray(b"1")}, f"{DOMAIN}.a"),
+        ([range(3)], f"{DOMAIN}[0]"),
+        ({"n": [10**5000]}, f"{DOMAIN}.n[0]"),
+        (HOLDS_ITSELF, DOMAIN),
     ],
 )
 def test_what_has_no_encoding_is_refused_by_path(value: Any, path: str) -> None:
