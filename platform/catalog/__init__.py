@@ -6,12 +6,14 @@
     runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and made
     lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
+    bulk        all of these by the ten thousand: imports, archives
     watch       whether anything changed, cheaply
     catalog     all of it behind one object
 
 The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `platform.refs`.
 """
 
+from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
 from mutoscope.platform.catalog.catalog import Catalog
 from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
@@ -23,11 +25,14 @@ from mutoscope.platform.catalog.workflows import WorkflowRecord
 
 __all__ = [
     "ArtifactNode",
+    "ArtifactRow",
+    "Bulk",
     "Catalog",
     "Edge",
     "Enqueued",
     "Incident",
     "LineageGraph",
+    "Member",
     "RenewResult",
     "RunRecord",
     "RunSpec",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from mutoscope.platform.catalog import schema
 from mutoscope.platform.catalog.artifacts import Artifacts
+from mutoscope.platform.catalog.bulk import Bulk
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.lineage import Lineage
@@ -54,6 +58,15 @@ class Catalog:
             schema.migrate(database)
         finally:
             database.close()
+
+    @contextmanager
+    def bulk(self) -> Iterator[Bulk]:
+        """Record many rows in one transaction, all or nothing; see `Bulk`.
+
+        A writer keeps others waiting on SQLite: a history of millions of rows goes in several blocks.
+        """
+        with self._database.write() as connection:
+            yield Bulk(self._database, connection)
 
     def watch(self) -> Watch:
         """A cheap way to wait for news; see `Watch`. Close it when done."""

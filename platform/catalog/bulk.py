@@ -1,0 +1,217 @@
+"""Rows in bulk: histories brought from another system, archives, synthetic catalogs.
+
+The everyday calls write one run with its edges; each statement goes through SQLAlchemy, for which a row costs
+some tens of microseconds. Here a batch of rows is one statement of the driver: `executemany` on SQLite, arrays
+through `unnest` on Postgres. What the everyday calls promise holds here too: references lead to rows that are
+there, and a row that is there already is left as it is, or the whole block fails when it says otherwise.
+Recording the same rows again is therefore no error and changes nothing, and an import that was killed is
+repeated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Connection, Double, Integer, Table, select, tuple_
+from sqlalchemy.exc import DataError, IntegrityError
+
+from mutoscope.platform.catalog.clock import now
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.lineage import Edge
+from mutoscope.platform.catalog.records import RunRecord
+from mutoscope.platform.catalog.tables import artifacts, edges, members, runs, workflow_runs
+from mutoscope.platform.catalog.workflows import WorkflowRecord
+from mutoscope.platform.errors import CatalogError, InvalidParameter, UnknownReference
+from mutoscope.platform.refs import ArtifactRef
+
+BATCH = 10_000
+"""Rows per statement: enough that a statement's own cost vanishes, few enough that memory stays flat."""
+
+_LOOKUP = 500
+"""Keys per look-up, below every database's limit of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRow:
+    """An artifact as the catalog keeps it. `created_at` in seconds since the epoch; None: now. `present` is
+    False for one whose bytes were collected."""
+
+    ref: ArtifactRef
+    created_at: float | None = None
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An artifact that a container (a component's manifest, say) cannot be read without."""
+
+    container: str
+    path: str
+    digest: str
+
+
+class Bulk:
+    """What `Catalog.bulk` hands out: one transaction. Each call returns how many of its rows were new.
+
+    Order matters, as everywhere: a row before what refers to it.
+    """
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
+        self._connection = connection
+
+    def artifacts(self, rows: Iterable[ArtifactRow]) -> int:
+        """Record artifacts. Bytes of those present are in the store already; a tombstone of one comes back to
+        life."""
+        at = self._connection.execute(select(now())).scalar_one()
+        return self._insert(artifacts, (_artifact(row, at) for row in rows), ())
+
+    def workflow_runs(self, records: Iterable[WorkflowRecord]) -> int:
+        """Record workflow runs; a parent before its children."""
+        return self._insert(workflow_runs, map(_workflow_run, records), ("workflow",))
+
+    def runs(self, records: Iterable[RunRecord]) -> int:
+        """Record runs that have ended.
+
+        Raises:
+            InvalidParameter: a run has not: only `Runs.enqueue` may put one into the queue.
+        """
+        return self._insert(runs, map(_ended, records), ("kind", "card", "memo_key", "state"))
+
+    def edges(self, found: Iterable[Edge]) -> int:
+        """Record what runs used and generated.
+
+        Raises:
+            UnknownReference: the catalog does not know a run or an artifact.
+            CatalogError: it knows another artifact at an edge.
+        """
+        return self._insert(edges, map(_edge, found), ("artifact_digest",))
+
+    def members(self, found: Iterable[Member]) -> int:
+        """Record what containers hold. Raises as `edges`."""
+        return self._insert(members, map(_member, found), ("artifact_digest",))
+
+    def _insert(self, table: Table, rows: Iterable[tuple[Any, ...]], settled: Sequence[str]) -> int:
+        """Insert in batches; `settled` names the columns in which a row that is there must agree."""
+        statement, new, remaining = _statement(table, self._database.is_sqlite), 0, iter(rows)
+        while batch := list(itertools.islice(remaining, BATCH)):
+            parameters = batch if self._database.is_sqlite else tuple(map(list, zip(*batch, strict=True)))
+            try:
+                with self._connection.begin_nested():
+                    count = self._connection.exec_driver_sql(statement, parameters).rowcount
+            except (IntegrityError, DataError) as error:
+                self._explain(table, batch)
+                raise CatalogError(f"rows for {table.name} were refused: {error.orig}") from None
+            if count < len(batch) and settled:
+                self._compare(table, batch, settled)
+            new += count
+        return new
+
+    def _explain(self, table: Table, batch: Sequence[tuple[Any, ...]]) -> None:
+        """Name the reference that leads nowhere, if that is what was wrong."""
+        for position, column in enumerate(table.c):
+            for key in column.foreign_keys:
+                wanted = {row[position] for row in batch} - {None}
+                missing = wanted - {found[0] for found in self._rows(key.column.table, [key.column], wanted)}
+                if missing:
+                    raise UnknownReference(
+                        f"{table.name}.{column.name}={min(missing)[:36]} leads to no row of "
+                        f"{key.column.table.name}: record that first"
+                    )
+
+    def _compare(self, table: Table, batch: Sequence[tuple[Any, ...]], settled: Sequence[str]) -> None:
+        """Raise CatalogError where a row that was there already says something else."""
+        names = list(table.c.keys())
+        keys = [names.index(column.name) for column in table.primary_key]
+        said = [names.index(name) for name in settled]
+        there = {
+            tuple(row[: len(keys)]): tuple(row[len(keys) :])
+            for row in self._rows(
+                table, [table.c[position] for position in (*keys, *said)], {row[keys[0]] for row in batch}
+            )
+        }
+        for row in batch:
+            key, given = tuple(row[position] for position in keys), tuple(row[position] for position in said)
+            if there.get(key) != given:
+                raise CatalogError(
+                    f"{table.name} has {dict(zip(settled, there.get(key, ()), strict=False))} for "
+                    f"{' '.join(map(str, key))}, not {dict(zip(settled, given, strict=True))}: "
+                    "the rows come from a history that contradicts this one"
+                )
+
+    def _rows(self, table: Table, columns: Sequence[Column[Any]], keys: set[Any]) -> Iterable[Sequence[Any]]:
+        """The columns of rows whose first primary key column is one of `keys`."""
+        first, ordered = next(iter(table.primary_key)), sorted(keys)
+        for start in range(0, len(ordered), _LOOKUP):
+            chosen = tuple_(first).in_([(key,) for key in ordered[start : start + _LOOKUP]])
+            yield from self._connection.execute(select(*columns).where(chosen))
+
+
+def _statement(table: Table, sqlite: bool) -> str:
+    columns, key = ", ".join(table.c.keys()), ", ".join(column.name for column in table.primary_key)
+    if sqlite:
+        source = f"values ({', '.join('?' * len(table.c))})"
+    else:
+        chosen = ", ".join(f"{c.name}::json" if isinstance(c.type, JSON) else c.name for c in table.c)
+        arrays = ", ".join(f"%s::{_array(column)}" for column in table.c)
+        source = f"select {chosen} from unnest({arrays}) as given({columns})"
+    return f"insert into {table.name} ({columns}) {source} on conflict ({key}) do {_on_conflict(table)}"
+
+
+def _on_conflict(table: Table) -> str:
+    if table is not artifacts:
+        return "nothing"
+    revived = "artifacts.state = 'tombstone' and excluded.state = 'present'"
+    return f"update set state = 'present', collected_at = null where {revived}"
+
+
+def _array(column: Column[Any]) -> str:
+    types = {BigInteger: "bigint[]", Integer: "integer[]", Double: "float8[]", Boolean: "boolean[]"}
+    return next((name for kind, name in types.items() if isinstance(column.type, kind)), "text[]")
+
+
+_encode = json.JSONEncoder(default=dict).encode
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else _encode(value)
+
+
+def _artifact(row: ArtifactRow, at: float) -> tuple[Any, ...]:
+    ref, state = row.ref, "present" if row.present else "tombstone"
+    created = at if row.created_at is None else row.created_at
+    collected = None if row.present else created
+    return ref.digest, ref.kind, ref.media_type, ref.size, _json(ref.meta), state, created, collected
+
+
+def _ended(run: RunRecord) -> tuple[Any, ...]:
+    if not run.finished:
+        raise InvalidParameter("state", run.state, f"run {run.id} has not ended: record it when it has")
+    return _run(run)
+
+
+def _reader(record: type, table: Table) -> Callable[[Any], tuple[Any, ...]]:
+    """What turns a record into its table's row: the same columns in the same order, JSON as text."""
+    names = [field.name for field in fields(record)]
+    assert len(names) == len(table.c), f"{record.__name__} is the row, in its order"
+    read = attrgetter(*names)
+    encoded = [position for position, column in enumerate(table.c) if isinstance(column.type, JSON)]
+    if not encoded:
+        return read
+
+    def read_encoded(given: Any) -> tuple[Any, ...]:
+        row = list(read(given))
+        for position in encoded:
+            row[position] = _json(row[position])
+        return tuple(row)
+
+    return read_encoded
+
+
+_run, _workflow_run = _reader(RunRecord, runs), _reader(WorkflowRecord, workflow_runs)
+_edge, _member = _reader(Edge, edges), _reader(Member, members)
