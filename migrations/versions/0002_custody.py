@@ -24,10 +24,17 @@ def upgrade() -> None:
     _pins()
     _retention_rules()
     _collections()
+    _calls()
+    with op.batch_alter_table("incidents") as batch:
+        batch.alter_column("run_id", existing_type=sa.String(36), nullable=True)
 
 
 def downgrade() -> None:
-    for table in ("collections", "retention_rules", "pins", "members", "leases"):
+    # What has no run had no place before.
+    op.execute(sa.text("delete from incidents where run_id is null"))
+    with op.batch_alter_table("incidents") as batch:
+        batch.alter_column("run_id", existing_type=sa.String(36), nullable=False)
+    for table in ("calls", "collections", "retention_rules", "pins", "members", "leases"):
         op.drop_table(table)
     _leases_before()
     with op.batch_alter_table("artifacts") as batch:
@@ -109,6 +116,26 @@ def _retention_rules() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_retention_rules")),
         sa.UniqueConstraint("name", name=op.f("uq_retention_rules_name")),
     )
+
+
+def _calls() -> None:
+    op.create_table(
+        "calls",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", sa.String(36), nullable=False),
+        sa.Column("workflow_run_id", sa.String(36)),
+        sa.Column("disposition", sa.String(8), nullable=False),
+        sa.Column("passed_over", _JSON),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.CheckConstraint("disposition in ('new', 'attached', 'hit')", name=op.f("ck_calls_disposition")),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_calls_run_id")),
+        sa.ForeignKeyConstraint(
+            ["workflow_run_id"], ["workflow_runs.id"], name=op.f("fk_calls_workflow_run_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_calls")),
+    )
+    op.create_index(op.f("ix_calls_run_id"), "calls", ["run_id"])
+    op.create_index(op.f("ix_calls_workflow_run_id"), "calls", ["workflow_run_id"])
 
 
 def _collections() -> None:

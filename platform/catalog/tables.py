@@ -207,13 +207,29 @@ incidents = Table(
     "incidents",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("kind", String(32), nullable=False),  # determinism: other bytes under an equal memo key
+    # determinism: other bytes under an equal memo key; damage, loss: stored bytes that changed or went away
+    Column("kind", String(32), nullable=False),
     Column("memo_key", _DIGEST),
-    Column("run_id", _ID, ForeignKey("runs.id"), nullable=False),
+    Column("run_id", _ID, ForeignKey("runs.id")),  # null: nobody recorded how the bytes came about
     Column("earlier_run_id", _ID, ForeignKey("runs.id")),
     Column("details", _JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Index(None, "created_at"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    # One row each time a run was asked for: `runs` holds what was computed, this what the memo answered.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("run_id", _ID, ForeignKey("runs.id"), nullable=False),
+    Column("workflow_run_id", _ID, ForeignKey("workflow_runs.id")),
+    Column("disposition", String(8), nullable=False),
+    Column("passed_over", _JSON),  # the equal success that was no hit, and why it was none
+    Column("created_at", Double, nullable=False),
+    CheckConstraint("disposition in ('new', 'attached', 'hit')", name="disposition"),
+    Index(None, "run_id"),
+    Index(None, "workflow_run_id"),
 )
 
 members = Table(

@@ -39,12 +39,12 @@ def test_the_upgraded_schema_is_the_tables(empty_catalog: Path) -> None:
 
 
 def definitions(path: Path) -> Iterator[tuple[str, str]]:
-    """Every table and index as SQLite keeps it, spacing and order of constraints aside."""
+    """Every table and index as SQLite keeps it, spacing, quotes and order of constraints aside."""
     plain = sqlite3.connect(path)
     for name, text in plain.execute("select name, sql from sqlite_master where sql is not null"):
         head, body, tail = re.fullmatch(r"(.*?)\((.*)\)(.*)", re.sub(r"\s+", " ", text)).groups()  # type: ignore[union-attr]
         parts = sorted(part.strip() for part in re.split(r",(?![^(]*\))", body))
-        yield name, f"{head.strip()} ({', '.join(parts)}) {tail.strip()}"
+        yield name, f"{head.strip().replace('"', '')} ({', '.join(parts)}) {tail.strip()}"
     plain.close()
 
 
