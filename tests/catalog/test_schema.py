@@ -44,7 +44,8 @@ def definitions(path: Path) -> Iterator[tuple[str, str]]:
     for name, text in plain.execute("select name, sql from sqlite_master where sql is not null"):
         head, body, tail = re.fullmatch(r"(.*?)\((.*)\)(.*)", re.sub(r"\s+", " ", text)).groups()  # type: ignore[union-attr]
         parts = sorted(part.strip() for part in re.split(r",(?![^(]*\))", body))
-        yield name, f"{head.strip().replace('"', '')} ({', '.join(parts)}) {tail.strip()}"
+        unquoted = head.strip().replace('"', "")
+        yield name, f"{unquoted} ({', '.join(parts)}) {tail.strip()}"
     plain.close()
 
 
