@@ -1,33 +1,31 @@
 """The content-addressed store: a key is the SHA-256 of the bytes it holds.
 
-Put is atomic and idempotent; a read verifies. What happens when the object is already there:
-
-- bytes in memory are compared with the stored ones (local files only: that is far cheaper than writing)
-  and written only if they differ;
-- streams, whose name is known only once they are staged, replace the object. The bytes are equal unless
-  the stored object was damaged, so readers cannot tell, and a damaged object is repaired either way.
+Put is atomic and idempotent; a read verifies. Where the object is already there, put compares it as far as
+the medium allows for less than writing would cost, and writes only if it differs: then what was there goes to
+quarantine, and the sound bytes take its place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from mutoscope.platform.artifacts.backend import Backend, Buffer, open_backend
-from mutoscope.platform.artifacts.reader import VerifyingReader, corrupt
+from mutoscope.platform.artifacts import layout
+from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged, open_backend
+from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
+from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
 from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnwritable
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
-CHUNK_BYTES = 1 << 20
-"""Bytes held in memory at a time by a streaming put or read."""
-
 Source = bytes | bytearray | memoryview | BinaryIO | Path | Iterable[bytes]
+
+T = TypeVar("T")
 
 
 class ArtifactStore:
@@ -35,6 +33,7 @@ class ArtifactStore:
 
     def __init__(self, backend: Backend, url: str) -> None:
         self._backend = backend
+        self._shelves = Shelves(backend)
         self.root_url = url
 
     @classmethod
@@ -46,6 +45,8 @@ class ArtifactStore:
             durable: survive power cuts, not only killed processes (file stores; see `LocalBackend`).
         """
         return cls(open_backend(url, durable=durable), url)
+
+    # Writing
 
     def put(
         self, source: Source, *, kind: str, media_type: str, meta: Mapping[str, Any] | None = None
@@ -61,21 +62,33 @@ class ArtifactStore:
             InvalidParameter: the reference would not be valid (kind, meta); nothing is written.
         """
         ArtifactRef("0" * 64, kind, media_type, 0, meta or {})  # refuses bad input before any byte is written
+        facts = Facts(media_type, kind)
         if isinstance(source, bytes | bytearray | memoryview):
-            digest, size = self._put_bytes(source)
+            digest, size = self._put_bytes(source, facts)
         elif isinstance(source, Path):
             with source.open("rb", buffering=0) as file:
-                digest, size = self._put_stream(_chunks(cast(BinaryIO, file)))
+                origin = cast(BinaryIO, file)
+                digest, size = self._put_stream(_chunks(origin), facts, origin)
         else:
-            digest, size = self._put_stream(_chunks(source))
+            digest, size = self._put_stream(_chunks(source), facts)
         return ArtifactRef(digest, kind, media_type, size, meta or {})
+
+    def check_writable(self) -> None:
+        """Raise StoreUnwritable unless a few bytes can be written (and removed) now."""
+        with self._writing():
+            self._backend.probe()
+
+    def discard_unfinished(self, before: float) -> int:
+        """Remove what writers that were killed left behind: writes begun before that time (seconds since the
+        epoch) and not ended; how many there were."""
+        with self._writing():
+            return self._backend.discard_unfinished(before)
+
+    # Reading. A missing object is looked for in the trash: a collector may have been mistaken.
 
     def get(self, digest: str) -> bytes:
         """The bytes, verified. Raises ArtifactMissing or ArtifactCorrupt."""
-        try:
-            data = self._backend.read(self.key(digest))
-        except FileNotFoundError:
-            raise self._missing(digest) from None
+        data = self._found(digest, self._backend.read)
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise corrupt(digest, found)
@@ -84,18 +97,14 @@ class ArtifactStore:
     def open_read(self, digest: str) -> BinaryIO:
         """A forward-only stream that raises ArtifactCorrupt before it hands out the last bytes of a damaged
         object."""
-        key = self.key(digest)
-        try:
-            raw = self._backend.open(key)
-        except FileNotFoundError:
-            raise self._missing(digest) from None
-        try:
-            size = self._backend.size(key)
-            reader = VerifyingReader(raw, digest, size or 0)
-        except BaseException:
-            raw.close()
-            raise
-        return io.BufferedReader(reader, CHUNK_BYTES)
+        return self._found(digest, lambda name: open_verified(self._backend, name, digest))
+
+    def read_range(self, digest: str, start: int, length: int) -> bytes:
+        """Up to `length` bytes from `start`, fewer only where the object ends. *Not* verified: whoever reads
+        slices has digests of their own for them. Raises ArtifactMissing."""
+        if start < 0 or length < 0:
+            raise InvalidParameter("range", (start, length), "use a start and a length of 0 or more bytes")
+        return self._found(digest, lambda name: self._backend.read_range(name, start, length))
 
     def download(self, digest: str, path: Path) -> None:
         """Write the verified bytes to `path`, which appears complete or not at all."""
@@ -111,69 +120,155 @@ class ArtifactStore:
             raise
 
     def contains(self, digest: str) -> bool:
-        """Whether an object of that name exists. Cheap: the bytes are not read."""
-        return self._backend.size(self.key(digest)) is not None
+        """Whether an object of that name exists; one in the trash does not. Cheap: the bytes are not read."""
+        return self._backend.entry(layout.object_name(digest)) is not None
 
     def size(self, digest: str) -> int:
         """Bytes of the stored object. Raises ArtifactMissing."""
-        size = self._backend.size(self.key(digest))
-        if size is None:
+        entry = self._backend.entry(layout.object_name(digest))
+        if entry is None:
             raise self._missing(digest)
-        return size
+        return entry.size
 
-    def digests(self) -> Iterator[str]:
-        """Every object in the store, in no particular order."""
-        return (key.rpartition("/")[2] for key in self._backend.objects())
-
-    def key(self, digest: str) -> str:
-        """The object's name below ``objects/``: two digits spread the files over 256 folders."""
-        if len(digest) != 64:
-            raise InvalidParameter("digest", digest, "use all 64 hex digits; the catalog resolves prefixes")
-        return f"{digest[:2]}/{digest}"
+    def verify(self, digest: str) -> Condition:
+        """``sound``, ``missing`` (not in ``objects/``) or ``damaged``. Reads the whole object, in bounded
+        memory."""
+        return self._shelves.condition(layout.object_name(digest), digest)
 
     def url(self, digest: str) -> str:
         """Where the object lives, for people and other tools."""
-        return self._backend.url(self.key(digest))
+        return self._backend.url(layout.object_name(digest))
+
+    def presigned_url(self, digest: str, seconds: int) -> str | None:
+        """A link to the object that opens without credentials for so long; None where the store has none."""
+        return self._backend.presigned_url(layout.object_name(digest), seconds)
 
     def local_path(self, digest: str) -> Path | None:
         """The object as a read-only local file, or None when the store is remote. Not verified; raises
         ArtifactMissing."""
-        path = self._backend.path(self.key(digest))
+        path = self._backend.path(layout.object_name(digest))
         if path is not None and not path.exists():
             raise self._missing(digest)
         return path
 
-    def check_writable(self) -> None:
-        """Raise StoreUnwritable unless a few bytes can be written (and removed) now."""
+    # Listing and moving. All moves are idempotent and may be interrupted anywhere.
+
+    def digests(self) -> Iterator[str]:
+        """Every object in the store, in no particular order."""
+        return (stored.digest for stored in self.inventory())
+
+    def inventory(self) -> Iterator[StoredObject]:
+        """Every object, in no particular order. Neither trash nor quarantine."""
+        return self._shelves.listed(layout.OBJECTS)
+
+    def trashed(self) -> Iterator[StoredObject]:
+        """What lies in the trash; `modified` is when it came there."""
+        return self._shelves.listed(layout.TRASH)
+
+    def quarantined(self) -> Iterator[StoredObject]:
+        """Damaged objects that were set aside, by the digest they were stored under."""
+        return self._shelves.listed(layout.QUARANTINE)
+
+    def foreign(self) -> Iterator[str]:
+        """Paths among the objects, trash and quarantine that are named like none of them."""
+        return self._shelves.foreign()
+
+    def trash(self, digest: str) -> bool:
+        """Move an object to the trash; False if there was none. Reads still find it there."""
         with self._writing():
-            self._backend.probe()
+            return self._shelves.trash(digest)
 
-    def _put_bytes(self, data: Buffer) -> tuple[str, int]:
+    def restore(self, digest: str) -> bool:
+        """Bring an object back from the trash, if it is sound; False if there was none."""
+        with self._writing():
+            return self._shelves.restore(digest)
+
+    def purge(self, digest: str) -> bool:
+        """Remove an object from the trash for good; False if there was none."""
+        with self._writing():
+            return self._shelves.purge(digest)
+
+    def quarantine(self, digest: str) -> None:
+        """Set a damaged object aside for inspection. One that proves sound stays where it is."""
+        with self._writing():
+            self._shelves.quarantine(digest)
+
+    # Pages: documents to browse, which may be written again at any time. Paths begin with ``runs/``.
+
+    def publish(self, path: str, data: bytes, media_type: str) -> None:
+        """Make `path` hold `data`, at once. Raises InvalidParameter for a path outside ``runs/``."""
+        name = layout.page_name(path)
+        with self._writing():
+            self._backend.write(name, data, Facts(media_type))
+
+    def published(self, path: str) -> bytes | None:
+        """The page's bytes, None where there is none."""
+        try:
+            return self._backend.read(layout.page_name(path))
+        except FileNotFoundError:
+            return None
+
+    def unpublish(self, path: str) -> bool:
+        """Remove a page; False if there was none."""
+        with self._writing():
+            return self._backend.remove(layout.page_name(path))
+
+    def pages(self, prefix: str = layout.RUNS) -> Iterator[str]:
+        """Paths of all pages in the folder `prefix` and below."""
+        return (entry.name for entry in self._backend.entries(prefix.rstrip("/")))
+
+    def page_url(self, path: str) -> str:
+        """Where the page lives, for people and other tools."""
+        return self._backend.url(layout.page_name(path))
+
+    def _put_bytes(self, data: Buffer, facts: Facts) -> tuple[str, int]:
         view = memoryview(data).cast("B")
-        digest = hashlib.sha256(view).hexdigest()
-        key = self.key(digest)
-        if not self._backend.holds(key, view):
-            with self._writing(), self._backend.stage() as staged:
-                staged.write(view)
-                staged.commit(key)
-        return digest, len(view)
+        facts = replace(facts, digest=hashlib.sha256(view).hexdigest())
+        name = layout.object_name(facts.digest)
+        with self._writing():
+            matches = self._backend.matches(name, view, facts)
+            if matches is False:
+                self._shelves.set_aside(facts.digest)
+            if not matches:
+                self._backend.write(name, view, facts)
+        return facts.digest, len(view)
 
-    def _put_stream(self, chunks: Iterator[Buffer]) -> tuple[str, int]:
+    def _put_stream(
+        self, chunks: Iterator[Buffer], facts: Facts, origin: BinaryIO | None = None
+    ) -> tuple[str, int]:
         hasher, size = hashlib.sha256(), 0
-        with self._staging() as staged:
+        with self._staging(origin) as staged:
             for chunk in chunks:
                 with self._writing():
                     staged.write(chunk)
                 hasher.update(chunk)
                 size += len(chunk)
-            digest = hasher.hexdigest()
+            facts = replace(facts, digest=hasher.hexdigest())
+            name = layout.object_name(facts.digest)
             with self._writing():
-                staged.commit(self.key(digest))
-        return digest, size
+                matches = staged.matches(name, facts)
+                if matches is False:
+                    self._shelves.set_aside(facts.digest)
+                if not matches:
+                    staged.commit(name, facts)
+        return facts.digest, size
 
-    def _staging(self) -> Any:
+    def _staging(self, origin: BinaryIO | None) -> Staged:
         with self._writing():
-            return self._backend.stage()
+            return self._backend.stage(origin)
+
+    def _found(self, digest: str, read: Callable[[str], T]) -> T:
+        """What `read` makes of the object's name; once more if the object had to come back from the trash."""
+        name = layout.object_name(digest)
+        try:
+            return read(name)
+        except FileNotFoundError:
+            if not self.restore(digest):
+                raise self._missing(digest) from None
+        try:
+            return read(name)
+        except FileNotFoundError:
+            raise self._missing(digest) from None
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

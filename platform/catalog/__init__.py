@@ -4,6 +4,7 @@
     database    connections and transactions; clock: whose time leases go by; schema: revisions
     records     what goes in and out about runs
     runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and made
+    calls       who asked for a run, and what the memo answered
     lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
     bulk        all of these by the ten thousand: imports, archives
@@ -14,6 +15,7 @@ The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `plat
 """
 
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
+from mutoscope.platform.catalog.calls import Call, PassedOver
 from mutoscope.platform.catalog.catalog import Catalog
 from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
@@ -27,12 +29,14 @@ __all__ = [
     "ArtifactNode",
     "ArtifactRow",
     "Bulk",
+    "Call",
     "Catalog",
     "Edge",
     "Enqueued",
     "Incident",
     "LineageGraph",
     "Member",
+    "PassedOver",
     "RenewResult",
     "RunRecord",
     "RunSpec",

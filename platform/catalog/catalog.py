@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from mutoscope.platform.catalog import schema
 from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.bulk import Bulk
+from mutoscope.platform.catalog.calls import Calls
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.lineage import Lineage
@@ -31,6 +32,7 @@ class Catalog:
         self.workflows = Workflows(database)
         self.lineage = Lineage(database)
         self.incidents = Incidents(database)
+        self.calls = Calls(database)
 
     @classmethod
     def open(cls, database_url: str) -> Catalog:

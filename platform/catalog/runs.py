@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, t
 from sqlalchemy.exc import IntegrityError
 
 from mutoscope.platform.catalog.artifacts import prefix_range, record_all
+from mutoscope.platform.catalog.calls import PassedOver, add_call
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
@@ -42,26 +43,32 @@ _INSERT = insert(runs).values(state="queued", created_at=now()).returning(runs)
 # What of a spec goes into the row; the rest becomes edges.
 _SPEC_COLUMNS = tuple(field.name for field in fields(RunSpec) if field.name not in ("inputs", "weights"))
 
+Present = Callable[[ArtifactRef], bool]
+"""Whether the store holds an artifact, whole as far as a cheap look can tell."""
+
 
 class Runs(Claims):
     """`catalog.runs`."""
 
-    def enqueue(self, spec: RunSpec, *, present: Callable[[str], bool]) -> Enqueued:
-        """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached).
+    def enqueue(self, spec: RunSpec, *, present: Present | None) -> Enqueued:
+        """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached). What became of
+        the request is noted as a call.
 
         Args:
-            present: whether the store holds a digest. Asked outside any transaction: a slow store must not
-                hold the catalog's write lock.
+            present: whether the store holds an artifact. Asked outside any transaction: a slow store must not
+                hold the catalog's write lock. None: the memo may not answer, the run is to be made anew.
 
         Raises:
             UnknownReference: the spec pins weights that the catalog does not know.
         """
         while True:
-            hit, judged = self._find_hit(spec.memo_key, present)
+            hit, judged, passed_over = self._find_hit(spec.memo_key, present)
             if hit is not None:
+                with self._database.write() as connection:
+                    add_call(connection, hit.id, spec.workflow_run_id, "hit")
                 return Enqueued(hit, "hit")
             try:
-                queued = self._queue(spec, judged)
+                queued = self._queue(spec, judged, passed_over)
             except IntegrityError:
                 if spec.memo_key is not None and self._in_flight(spec.memo_key) is not None:
                     continue  # another connection queued the key between our look and our insert (Postgres)
@@ -223,23 +230,29 @@ class Runs(Claims):
         return self.get(run_id)
 
     def _find_hit(
-        self, memo_key: str | None, present: Callable[[str], bool]
-    ) -> tuple[RunRecord | None, builtins.list[str]]:
-        """The oldest success of the key whose outputs are all there, and the ids of every success looked at.
+        self, memo_key: str | None, present: Present | None
+    ) -> tuple[RunRecord | None, builtins.list[str], PassedOver | None]:
+        """The oldest success of the key whose outputs are all there; else the ids of every success looked at,
+        and why the oldest is no hit.
 
         The oldest, so that what a key answers does not change when a later run disagrees (an incident).
         """
         if memo_key is None:
-            return None, []
+            return None, [], None
         with self._database.read() as connection:
             succeeded = [to_run(row) for row in connection.execute(_SUCCESSES, {"key": memo_key})]
             outputs = [roles(connection, run.id, "generated") for run in succeeded]
+        passed_over = None
         for run, refs in zip(succeeded, outputs, strict=True):
-            if refs and all(present(ref.digest) for ref in refs.values()):
-                return run, []
-        return None, [run.id for run in succeeded]
+            fault = _fault(run.id, refs, present)
+            if fault is None:
+                return run, [], None
+            passed_over = passed_over or fault
+        return None, [run.id for run in succeeded], passed_over
 
-    def _queue(self, spec: RunSpec, judged: builtins.list[str]) -> Enqueued | None:
+    def _queue(
+        self, spec: RunSpec, judged: builtins.list[str], passed_over: PassedOver | None
+    ) -> Enqueued | None:
         """Attach to the run under way, or insert one; None when a success appeared that has not been
         judged."""
         with self._database.write() as connection:
@@ -249,8 +262,11 @@ class Runs(Claims):
                 attach = {"key": spec.memo_key, "wish": spec.priority}
                 attached = connection.execute(_ATTACH, attach).one_or_none()
                 if attached is not None:
+                    add_call(connection, attached.id, spec.workflow_run_id, "attached")
                     return Enqueued(to_run(attached), "attached")
-            return Enqueued(self._insert(connection, spec), "new")
+            run = self._insert(connection, spec)
+            add_call(connection, run.id, spec.workflow_run_id, "new", passed_over)
+            return Enqueued(run, "new")
 
     def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
         record_all(self._database, connection, spec.inputs.values())
@@ -273,3 +289,13 @@ class Runs(Claims):
         query = select(runs.c.id).where(runs.c.memo_key == memo_key, in_flight)
         with self._database.read() as connection:
             return connection.execute(query).scalar_one_or_none()
+
+
+def _fault(run_id: str, outputs: Mapping[str, ArtifactRef], present: Present | None) -> PassedOver | None:
+    """Why a success cannot answer; None when it can."""
+    if present is None:
+        return PassedOver(run_id, "replay")
+    if not outputs:
+        return PassedOver(run_id, "empty")
+    absent = tuple(ref.digest for ref in outputs.values() if not present(ref))
+    return PassedOver(run_id, "absent", absent) if absent else None

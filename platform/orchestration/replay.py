@@ -67,9 +67,8 @@ async def replay_run(run_id: str, *, watch: Observer | None = None, runtime: Run
     spec = spec_of(runtime, original.key_parts, inputs, Origin())
     token = observer.set(watch)
     try:
-        # No success counts as present, so the memo cannot answer; an equal run under way may still be
-        # attached to.
-        outcome = await submit_spec(runtime, spec, present=lambda digest: False)
+        # The memo may not answer; an equal run under way may still be attached to.
+        outcome = await submit_spec(runtime, spec, present=None)
     finally:
         observer.reset(token)
     current = await asyncio.to_thread(numerics.card_digest, get_card(spec.card))

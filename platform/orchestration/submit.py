@@ -17,6 +17,7 @@ from typing import Any
 
 from mutoscope.platform.catalog import RunRecord, RunSpec
 from mutoscope.platform.catalog.records import Disposition
+from mutoscope.platform.catalog.runs import Present
 from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, RunFailed
 from mutoscope.platform.orchestration.context import current_workflow, observer
@@ -65,16 +66,16 @@ async def submit_run(
     return await _run(runtime, plan, runtime.store.contains)
 
 
-async def submit_spec(runtime: Runtime, spec: RunSpec, *, present: Callable[[str], bool]) -> Outcome:
+async def submit_spec(runtime: Runtime, spec: RunSpec, *, present: Present | None) -> Outcome:
     """Enqueue a planned run, or attach to an equal one, and wait for its end. Raises as `submit_run`.
 
     Args:
-        present: whether the bytes of an output exist; a memo hit needs all of them.
+        present: whether the bytes of an output exist; a memo hit needs all of them. None: no hit is wanted.
     """
     return await _run(runtime, lambda: spec, present)
 
 
-async def _run(runtime: Runtime, plan: Callable[[], RunSpec], present: Callable[[str], bool]) -> Outcome:
+async def _run(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> Outcome:
     admitting = asyncio.ensure_future(asyncio.to_thread(_admit, runtime, plan, present))
     try:
         admitted = await asyncio.shield(admitting)
@@ -101,7 +102,7 @@ class _Admitted:
     refusal: NoWorker | None
 
 
-def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Callable[[str], bool]) -> _Admitted:
+def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> _Admitted:
     """Everything up to the wait, in one go: each hop to a thread costs as much as a query."""
     enqueued = runtime.catalog.runs.enqueue(plan(), present=present)
     run = enqueued.run

@@ -9,6 +9,7 @@ import pytest
 
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
+from mutoscope.platform.refs import ArtifactRef
 from tests.support.records import CARD, a_spec, absent, an_artifact, claim, make, present, queue
 
 IMAGE = an_artifact("image")
@@ -64,9 +65,9 @@ def test_a_hit_needs_every_output(catalog: Catalog) -> None:
     done = make(catalog, "key", {"image": IMAGE, "latent": LATENT})
     asked: list[str] = []
 
-    def only_the_image(digest: str) -> bool:
-        asked.append(digest)
-        return digest == IMAGE.digest
+    def only_the_image(ref: ArtifactRef) -> bool:
+        asked.append(ref.digest)
+        return ref == IMAGE
 
     hit = catalog.runs.enqueue(a_spec(), present=present)
     assert (hit.disposition, hit.run) == ("hit", done)
@@ -103,12 +104,12 @@ def test_a_success_that_appears_during_the_question_is_judged_too(catalog: Catal
     make(catalog, "key", {"image": IMAGE})
     asked: list[str] = []
 
-    def slow_store(digest: str) -> bool:
+    def slow_store(ref: ArtifactRef) -> bool:
         # While the store is asked about the first success, a second one of the key has other bytes.
-        asked.append(digest)
+        asked.append(ref.digest)
         if len(asked) == 1:
             make(catalog, "key", {"image": LATENT}, worker="worker-b")
-        return digest == LATENT.digest
+        return ref == LATENT
 
     enqueued = catalog.runs.enqueue(a_spec(), present=slow_store)
     assert enqueued.disposition == "hit"
@@ -119,7 +120,7 @@ def test_a_success_that_appears_during_the_question_is_judged_too(catalog: Catal
 def test_the_store_is_asked_outside_any_transaction(catalog: Catalog) -> None:
     make(catalog, "key", {"image": IMAGE})
 
-    def writes_meanwhile(digest: str) -> bool:
+    def writes_meanwhile(ref: ArtifactRef) -> bool:
         # Would wait for the write lock for ever if `enqueue` held it.
         catalog.artifacts.record(an_artifact("other"))
         return True

@@ -37,12 +37,12 @@ def a_spec(key: str | None = "key", **changes: Any) -> RunSpec:
     return RunSpec(**{**fields, **changes})
 
 
-def present(digest: str) -> bool:
+def present(ref: ArtifactRef) -> bool:
     """A store that holds everything."""
     return True
 
 
-def absent(digest: str) -> bool:
+def absent(ref: ArtifactRef) -> bool:
     """A store that holds nothing."""
     return False
 

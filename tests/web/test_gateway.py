@@ -70,7 +70,7 @@ def an_engine_run(
         memo_key=f"{seed:064x}",
         workflow_run_id=workflow,
     )
-    queued = runtime.catalog.runs.enqueue(spec, present=lambda digest: False).run
+    queued = runtime.catalog.runs.enqueue(spec, present=lambda ref: False).run
     (claimed,) = runtime.catalog.runs.claim("w" * 36, {card: "1" * 64}, 60.0, 1)
     assert claimed.id == queued.id
     runtime.catalog.runs.succeed(queued.id, "w" * 36, outputs, {"denoise": 0.5})
