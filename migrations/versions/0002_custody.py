@@ -18,11 +18,13 @@ _JSON = sa.JSON(none_as_null=True)
 
 def upgrade() -> None:
     op.add_column("artifacts", sa.Column("collected_at", sa.Double()))
+    op.add_column("artifacts", sa.Column("purged_at", sa.Double()))
     op.drop_table("leases")  # nothing was ever written to it
     _leases()
     _members()
     _pins()
     _retention_rules()
+    _identity()
     _collections()
     _calls()
     with op.batch_alter_table("incidents") as batch:
@@ -34,10 +36,11 @@ def downgrade() -> None:
     op.execute(sa.text("delete from incidents where run_id is null"))
     with op.batch_alter_table("incidents") as batch:
         batch.alter_column("run_id", existing_type=sa.String(36), nullable=False)
-    for table in ("calls", "collections", "retention_rules", "pins", "members", "leases"):
+    for table in ("calls", "collections", "identity", "retention_rules", "pins", "members", "leases"):
         op.drop_table(table)
     _leases_before()
     with op.batch_alter_table("artifacts") as batch:
+        batch.drop_column("purged_at")
         batch.drop_column("collected_at")
 
 
@@ -138,6 +141,15 @@ def _calls() -> None:
     op.create_index(op.f("ix_calls_workflow_run_id"), "calls", ["workflow_run_id"])
 
 
+def _identity() -> None:
+    op.create_table(
+        "identity",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_identity")),
+    )
+
+
 def _collections() -> None:
     op.create_table(
         "collections",
@@ -145,6 +157,7 @@ def _collections() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("phase", sa.String(16), nullable=False),
         sa.Column("holder", sa.String(255), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
         sa.Column("horizon", sa.Double(), nullable=False),
         sa.Column("grace_seconds", sa.Double(), nullable=False),
         sa.Column("counts", _JSON, nullable=False),

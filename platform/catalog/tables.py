@@ -52,7 +52,10 @@ artifacts = Table(
     Column("meta", _JSON, nullable=False),
     Column("state", String(16), nullable=False),  # a tombstone keeps its edges: its lineage still answers
     Column("created_at", Double, nullable=False),
-    Column("collected_at", Double),  # when it last became a tombstone; its bytes may be in the trash still
+    # Of a tombstone: since when its bytes are in the trash, and when they were removed for good (null: not
+    # yet, so far as is known).
+    Column("collected_at", Double),
+    Column("purged_at", Double),
     CheckConstraint("state in ('present', 'tombstone')", name="state"),
     CheckConstraint("size >= 0", name="size"),
     Index(None, "kind", "created_at"),
@@ -289,6 +292,14 @@ retention_rules = Table(
     CheckConstraint("keep_seconds >= 0", name="keep_seconds"),
 )
 
+identity = Table(
+    "identity",
+    metadata,
+    # One row, drawn when somebody first asks: how a shared store tells its catalogs apart.
+    Column("id", _ID, primary_key=True),
+    Column("created_at", Double, nullable=False),
+)
+
 collections = Table(
     "collections",
     metadata,
@@ -297,6 +308,7 @@ collections = Table(
     Column("state", String(16), nullable=False),
     Column("phase", String(16), nullable=False),
     Column("holder", String(255), nullable=False),
+    Column("expires_at", Double, nullable=False),  # past this, anybody may take it over
     Column("horizon", Double, nullable=False),  # nothing made after this moment is looked at
     Column("grace_seconds", Double, nullable=False),
     Column("counts", _JSON, nullable=False),
