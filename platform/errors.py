@@ -11,6 +11,7 @@
     │   ├── AmbiguousReference         a prefix that matches several
     │   ├── InvalidFolder              a card folder that is damaged or incomplete
     │   ├── StoreUnwritable
+    │   ├── StoreUnavailable           the artifact store does not answer, or refuses to be read
     │   ├── ServerUnavailable          no orchestration server answers
     │   └── NoWorker                   nobody serves the card; the run stays queued
     ├── ArtifactError
@@ -97,6 +98,10 @@ class InvalidFolder(InvalidInput):
 
 class StoreUnwritable(InvalidInput):
     """The artifact store refuses writes."""
+
+
+class StoreUnavailable(InvalidInput):
+    """The artifact store does not answer, or refuses to be read. Says nothing about what it holds."""
 
 
 class ServerUnavailable(InvalidInput):

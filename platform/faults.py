@@ -20,6 +20,12 @@ from mutoscope.platform.errors import InvalidParameter
 
 POINTS = frozenset(
     {
+        "store.mid_write",  # part of an object's bytes are written, under no name yet
+        "store.before_commit",  # all bytes are written, under no name yet
+        "store.after_commit",  # the object is in place, nobody has been told
+        "store.set_aside",  # a damaged object is in quarantine, the sound bytes are not yet in its place
+        "store.move.copied",  # moved by copying: both names hold the bytes
+        "store.moved",  # moved, nobody has been told
         "worker.after_claim",  # leased, nothing computed
         "worker.step",  # between two steps
         "worker.before_put",  # computed, no byte stored

@@ -3,33 +3,25 @@
 This backend calls the operating system directly: fsspec's local file system stages files in the system's
 temporary folder, from where a move may cross file systems and is then no longer atomic.
 
-Layout below the root, readable with any tool (``sha256sum objects/3f/3fa9…`` prints the file's own name)::
-
-    README.txt              says what this folder is
-    objects/3f/3fa9c1…      one file per artifact, named by the SHA-256 of its bytes, mode 0444
-    tmp/                    writes under way; anything in it may be deleted while no writer runs
+Below the root lies what `layout` says, readable with any tool (``sha256sum objects/3f/3fa9…`` prints the
+file's own name). Objects have mode 0444.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
-from mutoscope.platform.artifacts.backend import Buffer
+from mutoscope.platform import faults
+from mutoscope.platform.artifacts import layout
+from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
 from mutoscope.platform.ids import new_id
 
-_README = """\
-A Mutoscope artifact store.
-
-objects/ab/ab12...  one file per artifact, named by the SHA-256 of its bytes: `sha256sum FILE` prints
-                    its name. Files never change; what each one is (image, video, weights, ...) stands
-                    in the catalog, and `file FILE` tells the format.
-tmp/                writes under way. Leftovers of a killed writer may be deleted while nothing is writing.
-"""
 _COMPARE_BYTES = 1 << 20
 
 
@@ -45,24 +37,15 @@ class LocalBackend:
     def __init__(self, root: Path, *, durable: bool = False) -> None:
         self.root = str(root)
         self.durable = durable
-        self._objects = f"{self.root}/objects"
-        self._tmp = f"{self.root}/tmp"
+        self._tmp = f"{self.root}/{layout.TMP}"
 
-    def stage(self) -> StagedFile:
-        path = f"{self._tmp}/{new_id()}"
-        try:
-            return StagedFile(self, path)
-        except FileNotFoundError:
-            self._create()
-            return StagedFile(self, path)
-
-    def holds(self, key: str, data: Buffer) -> bool:
+    def matches(self, name: str, data: Buffer, facts: Facts) -> bool | None:
         """Compares the stored bytes themselves: at memory speed, several times faster than hashing them
         again."""
         try:
-            descriptor = os.open(self._name(key), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
+            descriptor = os.open(self._file(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
         view = memoryview(data).cast("B")
         try:
             if os.fstat(descriptor).st_size != len(view):
@@ -73,48 +56,115 @@ class LocalBackend:
                 if os.read(descriptor, len(expected)) != expected:
                     return False
             return True
-        except OSError:
+        except OSError:  # a bad block
             return False
         finally:
             os.close(descriptor)
 
-    def open(self, key: str) -> BinaryIO:
-        return cast(BinaryIO, open(self._name(key), "rb", buffering=0))  # the reader above has its own buffer
+    def write(self, name: str, data: Buffer, facts: Facts) -> None:
+        with self.stage() as staged:
+            staged.write(data)
+            staged.commit(name, facts)
 
-    def read(self, key: str) -> bytes:
-        with open(self._name(key), "rb", buffering=0) as file:
+    def stage(self, origin: BinaryIO | None = None) -> StagedFile:
+        path = f"{self._tmp}/{new_id()}"
+        try:
+            return StagedFile(self, path)
+        except FileNotFoundError:
+            self._create()
+            return StagedFile(self, path)
+
+    def open(self, name: str) -> tuple[BinaryIO, int]:
+        file = cast(BinaryIO, open(self._file(name), "rb", buffering=0))  # noqa: SIM115  # the caller closes it
+        return file, os.fstat(file.fileno()).st_size
+
+    def read(self, name: str) -> bytes:
+        with open(self._file(name), "rb", buffering=0) as file:
             return file.readall()
 
-    def size(self, key: str) -> int | None:
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        with open(self._file(name), "rb", buffering=0) as file:
+            pieces = []
+            while length and (piece := os.pread(file.fileno(), length, start)):
+                pieces.append(piece)
+                start, length = start + len(piece), length - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def entry(self, name: str) -> Entry | None:
         try:
-            return os.stat(self._name(key)).st_size
-        except FileNotFoundError:
+            status = os.stat(self._file(name))
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        return Entry(name, status.st_size, status.st_mtime)
 
-    def objects(self) -> Iterator[str]:
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._objects) as shards:
-            for shard in shards:
-                with os.scandir(shard.path) as files:
-                    yield from (f"{shard.name}/{file.name}" for file in files)
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            with contextlib.suppress(FileNotFoundError), os.scandir(self._file(folder)) as found:
+                for item in found:
+                    name = f"{folder}/{item.name}"
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(name)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):  # moved away meanwhile
+                        status = item.stat(follow_symlinks=False)
+                        yield Entry(name, status.st_size, status.st_mtime)
 
-    def url(self, key: str) -> str:
-        return Path(self._name(key)).as_uri()
+    def copy(self, source: str, target: str) -> None:
+        """A hard link where the file system has them: objects are never edited in place."""
+        self._place(target, lambda path: _link(self._file(source), path))
 
-    def path(self, key: str) -> Path | None:
-        return Path(self._name(key))
+    def move(self, source: str, target: str) -> None:
+        # First: the file must not look old to a collector for a moment where it has just arrived.
+        os.utime(self._file(source))
+        self._place(target, lambda path: os.replace(self._file(source), path))
+        faults.hit("store.moved")
+
+    def remove(self, name: str) -> bool:
+        try:
+            os.unlink(self._file(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard_unfinished(self, before: float) -> int:
+        stale = [entry.name for entry in self.entries(layout.TMP) if entry.modified < before]
+        return sum(self.remove(name) for name in stale)
+
+    def url(self, name: str) -> str:
+        return Path(self._file(name)).as_uri()
+
+    def presigned_url(self, name: str, seconds: int) -> str | None:
+        return None
+
+    def path(self, name: str) -> Path | None:
+        return Path(self._file(name))
 
     def probe(self) -> None:
         with self.stage() as staged:
             staged.write(b"mutoscope")
 
-    def _name(self, key: str) -> str:
-        return f"{self._objects}/{key}"
+    def _file(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _place(self, name: str, operation: Callable[[str], None]) -> None:
+        """Run `operation` on the file of a name, whose folder is made when it is missing; then make the
+        change last, where that was asked for."""
+        target = self._file(name)
+        try:
+            operation(target)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            operation(target)
+        if self.durable:
+            _sync_folder(os.path.dirname(target))
 
     def _create(self) -> None:
-        for folder in (self._objects, self._tmp):
-            os.makedirs(folder, exist_ok=True)
-        with contextlib.suppress(FileExistsError), open(f"{self.root}/README.txt", "x") as file:
-            file.write(_README)
+        for folder in (layout.OBJECTS, layout.TMP):
+            os.makedirs(self._file(folder), exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(self._file(layout.README_NAME), "x") as file:
+            file.write(layout.README)
 
 
 class StagedFile:
@@ -124,7 +174,7 @@ class StagedFile:
         self._backend = backend
         self._path: str | None = path
         # Read-only from birth: caches hard-link to objects, and an edit there must not reach the store.
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
     def write(self, chunk: Buffer) -> None:
         written = os.write(self._descriptor, chunk)
@@ -132,23 +182,33 @@ class StagedFile:
             view = memoryview(chunk)
             while written < len(view):
                 written += os.write(self._descriptor, view[written:])
+        faults.hit("store.mid_write")
 
-    def commit(self, key: str) -> None:
-        assert self._path is not None, "committed twice"
+    def matches(self, name: str, facts: Facts) -> bool | None:
+        """Compares the files: both are in memory, or soon will be."""
+        try:
+            descriptor = os.open(self._backend._file(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _same_bytes(descriptor, self._descriptor)
+        except OSError:  # a bad block
+            return False
+        finally:
+            os.close(descriptor)
+
+    def commit(self, name: str, facts: Facts) -> None:
+        path = self._path
+        assert path is not None, "committed twice"
         if self._backend.durable:
             os.fsync(self._descriptor)
         # Closed before the rename: network file systems report a full disk only here.
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
-        target = self._backend._name(key)
-        try:
-            os.replace(self._path, target)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.replace(self._path, target)
+        faults.hit("store.before_commit")
+        self._backend._place(name, lambda target: os.replace(path, target))
         self._path = None
-        if self._backend.durable:
-            _sync_folder(os.path.dirname(target))
+        faults.hit("store.after_commit")
 
     def __enter__(self) -> Self:
         return self
@@ -163,6 +223,26 @@ class StagedFile:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._path = None
+
+
+def _same_bytes(one: int, other: int) -> bool:
+    """Whether two open files hold the same, from their beginnings."""
+    size = os.fstat(one).st_size
+    if os.fstat(other).st_size != size:
+        return False
+    return all(
+        os.pread(one, _COMPARE_BYTES, start) == os.pread(other, _COMPARE_BYTES, start)
+        for start in range(0, size, _COMPARE_BYTES)
+    )
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
 
 
 def _sync_folder(folder: str) -> None:

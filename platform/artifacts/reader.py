@@ -6,7 +6,11 @@ import hashlib
 import io
 from typing import BinaryIO
 
+from mutoscope.platform.artifacts.backend import Backend
 from mutoscope.platform.errors import ArtifactCorrupt
+
+CHUNK_BYTES = 1 << 20
+"""Bytes held in memory at a time by a streaming put or read."""
 
 
 def corrupt(digest: str, found: str) -> ArtifactCorrupt:
@@ -15,6 +19,12 @@ def corrupt(digest: str, found: str) -> ArtifactCorrupt:
         f"artifact {digest[:12]} is damaged in the store (its bytes hash to {found[:12]}): "
         "put the same bytes again, or replay the run that made it"
     )
+
+
+def open_verified(backend: Backend, name: str, digest: str) -> BinaryIO:
+    """A buffered `VerifyingReader` over an object. Raises FileNotFoundError."""
+    raw, size = backend.open(name)
+    return io.BufferedReader(VerifyingReader(raw, digest, size), CHUNK_BYTES)
 
 
 class VerifyingReader(io.RawIOBase):
@@ -29,7 +39,11 @@ class VerifyingReader(io.RawIOBase):
         self._hasher = hashlib.sha256()
         self._verified = False
         if size == 0:
-            self._verify()
+            try:
+                self._verify()
+            except ArtifactCorrupt:
+                source.close()
+                raise
 
     def readable(self) -> bool:
         return True

@@ -1,31 +1,34 @@
-"""Objects on any file system fsspec knows: ``memory://``, ``s3://``, ``gs://``, ...
+"""Objects on any file system fsspec knows: ``memory://``, ``gs://``, ``sftp://``, ...
 
-The layout below the root is that of the local folder: ``objects/3f/3fa9c1…``.
-
-A name is known only after the last byte is hashed, so bytes are first spooled to the local disk (small ones
-to memory). From there they go to the key in one step where the medium shows only finished uploads; elsewhere
-to ``tmp/`` and by a move to the key.
+A name is known only after the last byte is hashed, so streams are first spooled to the local disk (small ones
+to memory); a file is hashed where it lies. From there they go to their name in one step where the medium
+shows only finished uploads; elsewhere to ``tmp/`` and by a move to the name.
 """
 
 from __future__ import annotations
 
 import contextlib
-import tempfile
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, cast
 
 import fsspec
+from fsspec.implementations.memory import MemoryFile
 
-from mutoscope.platform.artifacts.backend import Buffer
+from mutoscope.platform import faults
+from mutoscope.platform.artifacts import layout
+from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.spool import Spooled
 from mutoscope.platform.errors import InvalidInput
 from mutoscope.platform.ids import new_id
 
-_ATOMIC_UPLOADS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+_ATOMIC_UPLOADS = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
 """Protocols on which an object appears when its upload completes, and not before."""
 
-_SPOOL_BYTES = 4 << 20
+_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+"""Where file systems keep the time of the last write, best first."""
+
 _COPY_BYTES = 1 << 20
 
 
@@ -40,65 +43,40 @@ class FsspecBackend:
                 f"store_url={url!r} cannot be opened: use file:///folder or a URL fsspec knows ({error})"
             ) from None
         self.root = str(path).rstrip("/")
+        # What was listed a moment ago may have been collected by another host.
+        self._fs.use_listings_cache = False
         protocols = self._fs.protocol if isinstance(self._fs.protocol, tuple | list) else (self._fs.protocol,)
         self.atomic_uploads = not _ATOMIC_UPLOADS.isdisjoint(protocols)
 
-    def stage(self) -> StagedUpload:
-        return StagedUpload(self)
+    def matches(self, name: str, data: Buffer, facts: Facts) -> bool | None:
+        return self.holds(name, io.BytesIO(data), facts)
 
-    def holds(self, key: str, data: Buffer) -> bool:
-        """Never: reading a remote object back costs what writing it costs, and writing repairs."""
-        return False
+    def write(self, name: str, data: Buffer, facts: Facts) -> None:
+        self.upload(name, io.BytesIO(data), facts)
 
-    def open(self, key: str) -> BinaryIO:
-        return cast(BinaryIO, self._fs.open(self._name(key), "rb"))
+    def stage(self, origin: BinaryIO | None = None) -> Spooled:
+        return Spooled(self, origin)
 
-    def read(self, key: str) -> bytes:
-        return bytes(self._fs.cat_file(self._name(key)))
-
-    def size(self, key: str) -> int | None:
-        try:
-            return int(self._fs.info(self._name(key))["size"])
-        except FileNotFoundError:
+    def holds(self, name: str, source: BinaryIO, facts: Facts) -> bool | None:
+        """Reads the object back, which costs what writing it costs, and keeps what is damaged as evidence."""
+        entry = self.entry(name)
+        if entry is None:
             return None
-
-    def objects(self) -> Iterator[str]:
-        prefix = f"{self.root}/objects/"
-        for name in self._fs.find(prefix):
-            yield str(name).removeprefix(prefix)
-
-    def url(self, key: str) -> str:
-        return str(self._fs.unstrip_protocol(self._name(key)))
-
-    def path(self, key: str) -> Path | None:
+        if entry.size != source.seek(0, io.SEEK_END):
+            return False
+        source.seek(0)
+        with contextlib.suppress(FileNotFoundError), self.open(name)[0] as stored:
+            while chunk := source.read(_COPY_BYTES):
+                if _read_fully(stored, len(chunk)) != chunk:
+                    return False
+            return True
         return None
 
-    def probe(self) -> None:
-        name = f"{self.root}/tmp/{new_id()}"
-        self._fs.makedirs(f"{self.root}/tmp", exist_ok=True)
-        self._fs.pipe_file(name, b"mutoscope")
-        self._fs.rm_file(name)
-
-    def upload(self, source: BinaryIO, key: str) -> None:
-        """Copy `source` to the key, visible only when complete."""
-        target = self._name(key)
-        if self.atomic_uploads:
-            self._copy(source, target)
-            return
-        temporary = f"{self.root}/tmp/{new_id()}"
-        try:
-            self._copy(source, temporary)
-            self._fs.makedirs(self._fs._parent(target), exist_ok=True)
-            self._fs.mv(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self._fs.rm_file(temporary)
-            raise
-
-    def _copy(self, source: BinaryIO, target: str) -> None:
-        if not self.atomic_uploads:
-            self._fs.makedirs(self._fs._parent(target), exist_ok=True)
-        with self._fs.open(target, "wb") as file:
+    def upload(self, name: str, source: BinaryIO, facts: Facts) -> None:
+        """Copy `source` to the name, visible only when complete."""
+        source.seek(0)
+        faults.hit("store.mid_write")
+        with self._arriving(name) as temporary, self._fs.open(temporary, "wb") as file:
             try:
                 while chunk := source.read(_COPY_BYTES):
                     file.write(chunk)
@@ -106,29 +84,116 @@ class FsspecBackend:
                 with contextlib.suppress(Exception):
                     file.discard()
                 raise
+        faults.hit("store.after_commit")
 
-    def _name(self, key: str) -> str:
-        return f"{self.root}/objects/{key}"
+    def open(self, name: str) -> tuple[BinaryIO, int]:
+        file = self._fs.open(self._file(name), "rb")
+        if isinstance(file, MemoryFile):  # the object itself, with one cursor for all its readers
+            file = io.BytesIO(file.getvalue())
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        return cast(BinaryIO, file), size
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._fs.cat_file(self._file(name)))
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        return bytes(self._fs.cat_file(self._file(name), start=start, end=start + length))
+
+    def entry(self, name: str) -> Entry | None:
+        try:
+            info = self._fs.info(self._file(name))
+        except FileNotFoundError:
+            return None
+        return self._entry(name, info)
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            try:
+                found = self._fs.ls(self._file(folder), detail=True)
+            except FileNotFoundError:
+                continue
+            for info in found:
+                name = f"{folder}/{str(info['name']).rstrip('/').rpartition('/')[2]}"
+                if info["type"] == "directory":
+                    folders.append(name)
+                else:
+                    with contextlib.suppress(FileNotFoundError):  # moved away meanwhile
+                        yield self._entry(name, info)
+
+    def copy(self, source: str, target: str) -> None:
+        with self._arriving(target) as temporary:
+            self._fs.cp_file(self._file(source), temporary)
+
+    def move(self, source: str, target: str) -> None:
+        # Copied, not renamed: the copy's time says when it arrived.
+        self.copy(source, target)
+        faults.hit("store.move.copied")
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._file(source))
+        faults.hit("store.moved")
+
+    def remove(self, name: str) -> bool:
+        try:
+            self._fs.rm_file(self._file(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard_unfinished(self, before: float) -> int:
+        stale = [entry.name for entry in self.entries(layout.TMP) if entry.modified < before]
+        return sum(self.remove(name) for name in stale)
+
+    def url(self, name: str) -> str:
+        return str(self._fs.unstrip_protocol(self._file(name)))
+
+    def presigned_url(self, name: str, seconds: int) -> str | None:
+        return None
+
+    def path(self, name: str) -> Path | None:
+        return None
+
+    def probe(self) -> None:
+        name = self._file(f"{layout.TMP}/{new_id()}")
+        self._fs.makedirs(self._fs._parent(name), exist_ok=True)
+        self._fs.pipe_file(name, b"mutoscope")
+        self._fs.rm_file(name)
+
+    def _entry(self, name: str, info: Mapping[str, Any]) -> Entry:
+        when = next((info[key] for key in _MODIFIED if info.get(key) is not None), None)
+        if when is None:
+            when = self._fs.modified(info["name"])
+        return Entry(name, int(info["size"]), float(when.timestamp() if hasattr(when, "timestamp") else when))
+
+    @contextlib.contextmanager
+    def _arriving(self, name: str) -> Iterator[str]:
+        """The file to write for `name`: it becomes visible under that name when the block is left."""
+        target = self._file(name)
+        if self.atomic_uploads:
+            faults.hit("store.before_commit")
+            yield target
+            return
+        temporary = self._file(f"{layout.TMP}/{new_id()}")
+        try:
+            self._fs.makedirs(self._fs._parent(temporary), exist_ok=True)
+            yield temporary
+            self._fs.makedirs(self._fs._parent(target), exist_ok=True)
+            faults.hit("store.before_commit")
+            self._fs.mv(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._fs.rm_file(temporary)
+            raise
+
+    def _file(self, name: str) -> str:
+        return f"{self.root}/{name}"
 
 
-class StagedUpload:
-    """Bytes waiting on the local disk for their name."""
-
-    def __init__(self, backend: FsspecBackend) -> None:
-        self._backend = backend
-        self._spool: Any = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, prefix="mutoscope-")  # noqa: SIM115  # closed by __exit__
-
-    def write(self, chunk: Buffer) -> None:
-        self._spool.write(chunk)
-
-    def commit(self, key: str) -> None:
-        self._spool.seek(0)
-        self._backend.upload(self._spool, key)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._spool.close()
+def _read_fully(stream: BinaryIO, length: int) -> bytes:
+    pieces: list[bytes] = []
+    while length and (piece := stream.read(length)):
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)

@@ -119,9 +119,12 @@ class ArtifactStore:
                 temporary.unlink()
             raise
 
-    def contains(self, digest: str) -> bool:
-        """Whether an object of that name exists; one in the trash does not. Cheap: the bytes are not read."""
-        return self._backend.entry(layout.object_name(digest)) is not None
+    def contains(self, wanted: str | ArtifactRef) -> bool:
+        """Whether an object of that digest exists; for a reference, with its size. One in the trash does not.
+        Cheap: the bytes are not read."""
+        digest = wanted if isinstance(wanted, str) else wanted.digest
+        entry = self._backend.entry(layout.object_name(digest))
+        return entry is not None and (isinstance(wanted, str) or entry.size == wanted.size)
 
     def size(self, digest: str) -> int:
         """Bytes of the stored object. Raises ArtifactMissing."""
@@ -215,7 +218,10 @@ class ArtifactStore:
 
     def pages(self, prefix: str = layout.RUNS) -> Iterator[str]:
         """Paths of all pages in the folder `prefix` and below."""
-        return (entry.name for entry in self._backend.entries(prefix.rstrip("/")))
+        folder = prefix.rstrip("/")
+        if folder != layout.RUNS:
+            layout.page_name(folder)
+        return (entry.name for entry in self._backend.entries(folder))
 
     def page_url(self, path: str) -> str:
         """Where the page lives, for people and other tools."""

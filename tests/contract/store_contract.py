@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,13 @@ from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.artifacts.store import CHUNK_BYTES
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing, InvalidParameter
 from mutoscope.platform.ids import sha256
-from mutoscope.platform.refs import ArtifactRef
+from tests.contract.shelves_contract import ABSENT, Damage, PagesContract, ShelvesContract, put
 
 DATA = b"the quick brown fox jumps over the lazy dog"
-ABSENT = sha256(b"never stored")
-
-Damage = Callable[[str, bytes], None]
-"""Overwrites the object of a digest behind the store's back."""
 
 
-def put(store: ArtifactStore, source: object, meta: dict[str, object] | None = None) -> ArtifactRef:
-    return store.put(source, kind="blob", media_type="application/octet-stream", meta=meta)  # type: ignore[arg-type]
-
-
-class StoreContract:
-    """Subclasses provide `store`, empty, and `damage`."""
+class StoreContract(ShelvesContract, PagesContract):
+    """Subclasses provide `store`, empty, `damage`, `plant` and `age`."""
 
     def test_a_key_is_the_sha256_of_its_bytes(self, store: ArtifactStore) -> None:
         ref = put(store, DATA, {"note": 1})

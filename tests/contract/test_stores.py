@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,10 @@ from mutoscope.platform.artifacts.backend import Backend
 from mutoscope.platform.artifacts.local import LocalBackend
 from mutoscope.platform.artifacts.remote import FsspecBackend
 from mutoscope.platform.ids import new_id
-from tests.contract.store_contract import Damage, StoreContract
+from tests.contract.shelves_contract import Damage, Plant
+from tests.contract.store_contract import StoreContract
+
+LONG_AGO = 1_000_000_000.0
 
 REGISTERED: dict[type, list[type[StoreContract]]] = {}
 
@@ -48,9 +52,33 @@ class TestFileStore(StoreContract):
 
         return overwrite
 
+    @pytest.fixture
+    def plant(self, store: ArtifactStore) -> Plant:
+        def write(name: str, data: bytes) -> None:
+            path = folder(store) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+        return write
+
+    @pytest.fixture
+    def age(self, store: ArtifactStore) -> Callable[[str], None]:
+        """Makes an object look old, where a medium lets anybody do that."""
+
+        def touch(digest: str) -> None:
+            path = store.local_path(digest)
+            assert path is not None
+            os.utime(path, (LONG_AGO, LONG_AGO))
+
+        return touch
+
     def all_objects(self, store: ArtifactStore) -> Iterator[str]:
-        root = Path(store.root_url.removeprefix("file://"))
-        return (str(path) for path in root.rglob("*") if path.is_file() and path.name != "README.txt")
+        files = (path for path in folder(store).rglob("*") if path.is_file())
+        return (str(path) for path in files if path.name != "README.txt")
+
+
+def folder(store: ArtifactStore) -> Path:
+    return Path(store.root_url.removeprefix("file://"))
 
 
 @covers(LocalBackend)
@@ -70,6 +98,21 @@ class FsspecContract(StoreContract):
             filesystem.pipe_file(path, data)
 
         return overwrite
+
+    @pytest.fixture
+    def plant(self, store: ArtifactStore) -> Plant:
+        def write(name: str, data: bytes) -> None:
+            filesystem, root = fsspec.core.url_to_fs(store.root_url)
+            path = f"{root}/{name}"
+            filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+            filesystem.pipe_file(path, data)
+
+        return write
+
+    @pytest.fixture
+    def age(self) -> Callable[[str], None]:
+        """These give an object the time of its last copy, and no way to set another."""
+        return lambda digest: None
 
     def all_objects(self, store: ArtifactStore) -> Iterator[str]:
         filesystem, path = fsspec.core.url_to_fs(store.root_url)
@@ -145,6 +188,6 @@ def test_a_backend_nobody_registered_is_noticed() -> None:
 
 @pytest.mark.parametrize("contract", [c for contracts in REGISTERED.values() for c in contracts])
 def test_no_contract_class_switches_a_test_off(contract: type[StoreContract]) -> None:
-    names = [name for name in vars(StoreContract) if name.startswith("test_")]
-    assert len(names) >= 15
+    names = [name for name in dir(StoreContract) if name.startswith("test_")]
+    assert len(names) >= 30
     assert all(getattr(contract, name) is getattr(StoreContract, name) for name in names)
