@@ -8,6 +8,7 @@
     lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
     bulk        all of these by the ten thousand: imports, archives
+    audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     watch       whether anything changed, cheaply
     catalog     all of it behind one object
 

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 from mutoscope.platform.catalog import schema
 from mutoscope.platform.catalog.artifacts import Artifacts
+from mutoscope.platform.catalog.audit import Audit
 from mutoscope.platform.catalog.bulk import Bulk
 from mutoscope.platform.catalog.calls import Calls
+from mutoscope.platform.catalog.contradictions import Contradictions
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.lineage import Lineage
@@ -33,6 +35,8 @@ class Catalog:
         self.lineage = Lineage(database)
         self.incidents = Incidents(database)
         self.calls = Calls(database)
+        self.audit = Audit(database)
+        self.contradictions = Contradictions(database)
 
     @classmethod
     def open(cls, database_url: str) -> Catalog:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
 
 from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
+from mutoscope.platform.catalog.incidents import add_incident
 from mutoscope.platform.catalog.records import RenewResult, RunRecord, Standing
-from mutoscope.platform.catalog.tables import in_flight, incidents, runs
+from mutoscope.platform.catalog.tables import in_flight, runs
 from mutoscope.platform.errors import InvalidParameter, LeaseLost
-from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
 _OWNED = and_(runs.c.id == bindparam("run"), runs.c.state == "running", runs.c.worker == bindparam("owner"))
@@ -132,7 +132,7 @@ class Claims:
         with self._database.read() as connection:
             if connection.execute(_ANY, which).first() is None:
                 return []
-        with self._database.write() as connection:
+        with self._database.write(news=True) as connection:  # a run may be given up on the way
             return _take_next(connection, which, worker_id, lease_seconds, limit)
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
@@ -176,7 +176,7 @@ class Claims:
             LeaseLost: the run is not the worker's; nothing is recorded.
         """
         digests = {slot: ref.digest for slot, ref in outputs.items()}
-        with self._database.write() as connection:
+        with self._database.write(news=True) as connection:
             run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, error=None)
             record_all(self._database, connection, outputs.values())
             add_edges(connection, run_id, "generated", digests)
@@ -186,7 +186,7 @@ class Claims:
     def fail(self, run_id: str, worker_id: str, error: Mapping[str, Any], retry: bool = False) -> RunRecord:
         """The attempt failed. Queued again if `retry` and attempts are left; else failed for good, or
         cancelled if that was asked for meanwhile. Raises LeaseLost."""
-        with self._database.write() as connection:
+        with self._database.write(news=True) as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
                 return _finish(connection, run_id, worker_id, "cancelled", error=error)
@@ -201,7 +201,7 @@ class Claims:
         attempt: a caller who has attached since gets no cancellation that somebody else asked for. Raises
         LeaseLost.
         """
-        with self._database.write() as connection:
+        with self._database.write(news=True) as connection:
             run = _owned(connection, run_id, worker_id)
             if run.cancel_requested:
                 return _finish(connection, run_id, worker_id, "cancelled", error=None)
@@ -279,16 +279,9 @@ def _compare_with_earlier(connection: Connection, run: RunRecord, digests: Mappi
         return
     before = {slot: ref.digest for slot, ref in roles(connection, earlier, "generated").items()}
     if before != dict(digests):
-        connection.execute(
-            insert(incidents).values(
-                id=new_id(),
-                kind="determinism",
-                memo_key=run.memo_key,
-                run_id=run.id,
-                earlier_run_id=earlier,
-                details={"earlier": before, "now": dict(digests)},
-                created_at=now(),
-            )
+        details = {"earlier": before, "now": dict(digests)}
+        add_incident(
+            connection, "determinism", run.id, details, memo_key=run.memo_key, earlier_run_id=earlier
         )
 
 

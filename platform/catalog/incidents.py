@@ -7,21 +7,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, func, insert, select
 
+from mutoscope.platform.catalog.artifacts import prefix_range
+from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import incidents
+from mutoscope.platform.errors import AmbiguousReference, UnknownReference
+from mutoscope.platform.ids import new_id
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A row of `incidents`. Kind ``determinism``: `run_id` made other bytes than `earlier_run_id` under an
-    equal memo key; `details` holds both, slot to digest, as ``earlier`` and ``now``."""
+    """A row of `incidents`.
+
+    Kind ``determinism``: `run_id` made other bytes than `earlier_run_id` under an equal memo key; `details`
+    holds both, slot to digest, as ``earlier`` and ``now``.
+
+    Kinds ``damage`` and ``loss``: the stored bytes of an artifact were not what its name says, or were gone;
+    `run_id` is the run that made it, if one is on record, and `details` holds its ``digest``.
+    """
 
     id: str
     kind: str
     memo_key: str | None
-    run_id: str
+    run_id: str | None
     earlier_run_id: str | None
     details: Mapping[str, Any]
     created_at: float
@@ -30,14 +40,58 @@ class Incident:
 _COLUMNS = tuple(incidents.c[field.name] for field in fields(Incident))
 
 
+def add_incident(
+    connection: Connection,
+    kind: str,
+    run_id: str | None,
+    details: Mapping[str, Any],
+    *,
+    memo_key: str | None = None,
+    earlier_run_id: str | None = None,
+) -> None:
+    """Record an incident in the transaction that notices it."""
+    connection.execute(
+        insert(incidents).values(
+            id=new_id(),
+            kind=kind,
+            memo_key=memo_key,
+            run_id=run_id,
+            earlier_run_id=earlier_run_id,
+            details=dict(details),
+            created_at=now(),
+        )
+    )
+
+
 class Incidents:
     """`catalog.incidents`. Rows are written where the incident is noticed, in the same transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def list(self, limit: int = 50) -> builtins.list[Incident]:
-        """Newest first."""
+    def list(self, limit: int = 50, kind: str | None = None) -> builtins.list[Incident]:
+        """Newest first; of one kind, if asked."""
         query = select(*_COLUMNS).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
+        if kind is not None:
+            query = query.where(incidents.c.kind == kind)
         with self._database.read() as connection:
             return [Incident(*row) for row in connection.execute(query)]
+
+    def find(self, prefix: str) -> Incident:
+        """The incident whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
+        query = select(*_COLUMNS).where(prefix_range(incidents.c.id, prefix.lower())).limit(2)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            raise UnknownReference(
+                f"no incident's id starts with {prefix!r}: `mutoscope incidents list` lists them"
+            )
+        if len(rows) > 1:
+            raise AmbiguousReference(f"{prefix!r} begins several incident ids: add digits")
+        return Incident(*rows[0])
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of each kind; kinds without any are left out."""
+        query = select(incidents.c.kind, func.count()).group_by(incidents.c.kind).order_by(incidents.c.kind)
+        with self._database.read() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}

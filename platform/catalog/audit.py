@@ -1,0 +1,164 @@
+"""Audit: what a check of the catalog asks of it, and the few rows a repair sets right.
+
+Rows are read in pages, each a short transaction of its own: a check of a large catalog takes hours, and must
+neither hold a snapshot open for that long nor keep a writer waiting. What a page said may have changed by the
+time it is compared with the bytes, so whoever finds a fault looks again before calling it one (`standing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.incidents import add_incident
+from mutoscope.platform.catalog.tables import artifacts, edges, members
+
+PAGE = 2_000
+_KEYS = 500
+"""Keys per look-up, below every database's limit of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What the catalog says of an artifact's bytes. A tombstone whose `collected_at` is None was not
+    collected: its bytes were lost."""
+
+    digest: str
+    kind: str
+    size: int
+    present: bool
+    collected_at: float | None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.digest[:12]}"
+
+
+_COLUMNS = (
+    artifacts.c.digest,
+    artifacts.c.kind,
+    artifacts.c.size,
+    (artifacts.c.state == "present").label("present"),
+    artifacts.c.collected_at,
+)
+_PAGE = (
+    select(*_COLUMNS)
+    .where(artifacts.c.digest > bindparam("after"))
+    .order_by(artifacts.c.digest)
+    .limit(bindparam("most"))
+)
+_STANDING = select(*_COLUMNS).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
+_CONTAINERS = (
+    select(artifacts.c.digest)
+    .where(
+        artifacts.c.kind == "weights", artifacts.c.state == "present", artifacts.c.digest > bindparam("after")
+    )
+    .order_by(artifacts.c.digest)
+    .limit(bindparam("most"))
+)
+
+
+class Audit:
+    """`catalog.audit`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Artifacts
+
+    def artifacts(self) -> Iterator[Holding]:
+        """Every artifact, sorted by digest."""
+        for row in self._pages(_PAGE):
+            yield _to_row(row)
+
+    def count(self) -> int:
+        """How many artifacts there are rows for."""
+        with self._database.read() as connection:
+            return int(connection.execute(select(func.count()).select_from(artifacts)).scalar_one())
+
+    def standing(self, digests: Iterable[str]) -> dict[str, Holding]:
+        """What the catalog says of those artifacts now; those it does not know are left out."""
+        wanted, found = list(digests), {}
+        for start in range(0, len(wanted), _KEYS):
+            with self._database.read() as connection:
+                rows = connection.execute(_STANDING, {"digests": wanted[start : start + _KEYS]})
+                found |= {row.digest: _to_row(row) for row in rows}
+        return found
+
+    def mark_lost(self, digest: str, kind: str, details: Mapping[str, Any]) -> bool:
+        """Make a present artifact a tombstone, and record the incident; False if it is none. The caller has
+        looked for the bytes, and looks once more afterwards: a writer may have brought them meanwhile.
+
+        Args:
+            kind: of the incident: ``damage`` or ``loss``.
+        """
+        with self._database.write() as connection:
+            marked = connection.execute(
+                update(artifacts)
+                .where(artifacts.c.digest == digest, artifacts.c.state == "present")
+                .values(state="tombstone", collected_at=None)
+            ).rowcount
+            if marked:
+                made_by = (
+                    select(edges.c.run_id)
+                    .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
+                    .order_by(edges.c.run_id)
+                    .limit(1)
+                )
+                run_id = connection.execute(made_by).scalar_one_or_none()
+                add_incident(connection, kind, run_id, {"digest": digest, **details})
+        return bool(marked)
+
+    def revive(self, digest: str) -> None:
+        """The bytes of a tombstone are there, and sound: it is present again."""
+        with self._database.write() as connection:
+            connection.execute(
+                update(artifacts)
+                .where(artifacts.c.digest == digest)
+                .values(state="present", collected_at=None)
+            )
+
+    def set_size(self, digest: str, size: int) -> None:
+        """Correct a row to what the sound bytes say."""
+        with self._database.write() as connection:
+            connection.execute(update(artifacts).where(artifacts.c.digest == digest).values(size=size))
+
+    # Containers
+
+    def containers(self) -> Iterator[str]:
+        """Digests of present artifacts that may be containers, sorted."""
+        return (row.digest for row in self._pages(_CONTAINERS))
+
+    def members(self, container: str) -> dict[str, str]:
+        """Path to digest of what the container is recorded to need."""
+        query = select(members.c.path, members.c.artifact_digest).where(members.c.container == container)
+        with self._database.read() as connection:
+            return {row.path: row.artifact_digest for row in connection.execute(query)}
+
+    def set_members(self, container: str, found: Mapping[str, str]) -> None:
+        """Record what the container needs, in place of what is recorded. The artifacts must have rows."""
+        rows = [
+            {"container": container, "path": path, "artifact_digest": digest}
+            for path, digest in found.items()
+        ]
+        with self._database.write() as connection:
+            connection.execute(delete(members).where(members.c.container == container))
+            if rows:
+                connection.execute(insert(members), rows)
+
+    def _pages(self, query: Select[*tuple[Any, ...]]) -> Iterator[Any]:
+        after = ""
+        while True:
+            with self._database.read() as connection:
+                rows = connection.execute(query, {"after": after, "most": PAGE}).all()
+            yield from rows
+            if len(rows) < PAGE:
+                return
+            after = rows[-1].digest
+
+
+def _to_row(row: Any) -> Holding:
+    return Holding(row.digest, row.kind, row.size, bool(row.present), row.collected_at)
