@@ -20,12 +20,17 @@ from mutoscope.platform.errors import InvalidParameter
 
 POINTS = frozenset(
     {
+        "catalog.before_commit",  # all of a transaction's statements are done, nothing is kept yet
+        "catalog.after_commit",  # kept, the caller has not been told
         "store.mid_write",  # part of an object's bytes are written, under no name yet
         "store.before_commit",  # all bytes are written, under no name yet
         "store.after_commit",  # the object is in place, nobody has been told
         "store.set_aside",  # a damaged object is in quarantine, the sound bytes are not yet in its place
         "store.move.copied",  # moved by copying: both names hold the bytes
         "store.moved",  # moved, nobody has been told
+        "component.file_stored",  # a component's file and tensors are stored, its manifest is not
+        "import.stored",  # every byte of an imported folder is stored, no row yet
+        "import.recorded",  # the import's run is recorded, its versions are not
         "worker.after_claim",  # leased, nothing computed
         "worker.step",  # between two steps
         "worker.before_put",  # computed, no byte stored

@@ -53,7 +53,8 @@ def record_all(database: Database, connection: Connection, refs: Iterable[Artifa
     statement = statement.on_conflict_do_update(
         index_elements=[artifacts.c.digest], set_={"state": "present"}, where=artifacts.c.state != "present"
     )
-    connection.execute(statement, list(values.values()))
+    # In one order everywhere: two writers that insert the same rows wait for each other, never in a circle.
+    connection.execute(statement, [values[digest] for digest in sorted(values)])
 
 
 class Artifacts:

@@ -167,7 +167,7 @@ def _on_conflict(table: Table) -> str:
     if table is not artifacts:
         return "nothing"
     revived = "artifacts.state = 'tombstone' and excluded.state = 'present'"
-    return f"update set state = 'present', collected_at = null where {revived}"
+    return f"update set state = 'present' where {revived}"
 
 
 def _array(column: Column[Any]) -> str:

@@ -1,26 +1,52 @@
-"""Connections and transactions.
+"""Connections and transactions, on either database.
 
-`read()` is a snapshot; `write()` takes the write lock at once. On SQLite a transaction that starts by reading
-and then writes can fail half-way because another writer came between ("database is locked", not retryable in
-place); taking the lock at BEGIN turns that failure into a wait.
+`read()` is a snapshot; `write()` is all or nothing.
+
+On SQLite a transaction that starts by reading and then writes can fail half-way because another writer came
+between ("database is locked", not retryable in place); taking the write lock at BEGIN turns that failure into
+a wait. On Postgres writers run side by side, each statement seeing what was committed before it; where two of
+them must not, they first `serialise` on a name.
 """
 
 from __future__ import annotations
 
+import re
+import select
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    InvalidatePoolError,
+    OperationalError,
+)
 
+from mutoscope.platform import faults
 from mutoscope.platform.errors import CatalogError, InvalidInput
+
+DIALECTS = ("sqlite", "postgresql")
+"""The databases a catalog can live in; the tests run on each of them."""
+
+CHANNEL = "mutoscope"
+"""The Postgres channel on which transactions that queue or end runs say so; see `watch`."""
 
 BUSY_SECONDS = 60
 """How long a writer waits for another before it gives up. Writes take about a millisecond; this is for a
 stalled disk."""
+
+
+CONNECT_SECONDS = 10
+"""How long a Postgres server may take to accept a connection, unless the URL has a ``connect_timeout``."""
+
+_CONFLICTS = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not available
+_SECRET_QUERY = ("password", "sslpassword")
 
 
 class Database:
@@ -28,33 +54,58 @@ class Database:
 
     def __init__(self, url: str) -> None:
         try:
-            parsed = make_url(url)
-            self.engine: Engine = create_engine(parsed)
+            parsed = _with_driver(make_url(url))
+            self.engine: Engine = create_engine(parsed, connect_args=_connect_args(parsed))
         except (ArgumentError, ImportError) as error:
             raise InvalidInput(
-                f"database_url={url!r} cannot be used ({error}): "
-                "use sqlite:////path/to/catalog.db or postgresql+psycopg://user@host/database"
+                f"database_url={without_password(url)!r} cannot be used ({without_password(str(error))}): "
+                "use sqlite:////path/to/catalog.db, or postgresql+psycopg://user@host/database with "
+                "mutoscope[postgres] installed"
             ) from None
         self.url = url
-        self.shown_url = parsed.render_as_string(hide_password=True)
+        self.shown_url = _shown(parsed)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.file = Path(parsed.database) if self.is_sqlite and parsed.database else None
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
-        self._writer = self.engine.execution_options(mutoscope_write=True)
+            self._reader = self.engine
+            self._writer = self.engine.execution_options(mutoscope_write=True)
+        else:
+            event.listen(self.engine, "checkout", _refuse_broken)
+            self._reader = self.engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+            self._writer = self.engine.execution_options(isolation_level="READ COMMITTED")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database throughout."""
-        with _clear_errors(self.shown_url), self.engine.begin() as connection:
+        with clear_errors(self.shown_url), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that may write; all or nothing."""
-        with _clear_errors(self.shown_url), self._writer.begin() as connection:
+    def write(self, *, news: bool = False) -> Iterator[Connection]:
+        """A transaction that may write; all or nothing.
+
+        Args:
+            news: workers or waiters may want to look; whoever watches hears of it at the commit.
+        """
+        with clear_errors(self.shown_url), self._writer.begin() as connection:
             yield connection
+            if news and not self.is_sqlite:
+                connection.execute(_NOTIFY)
+            faults.hit("catalog.before_commit")
+        faults.hit("catalog.after_commit")
+
+    def serialise(self, connection: Connection, name: str) -> None:
+        """Wait until no other transaction holds `name`, and hold it until this one ends.
+
+        For a decision that rests on reading what nobody may change meanwhile, such as the next ordinal. On
+        SQLite a writer is alone anyway.
+        """
+        if not self.is_sqlite:
+            connection.execute(_SERIALISE, {"name": name})
 
     def insert(self, table: Table) -> Any:
         """An INSERT that understands ``on_conflict_do_…``, which SQLAlchemy keeps in the dialects."""
@@ -101,12 +152,61 @@ def _begin_sqlite(connection: Connection) -> None:
     driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
+_NOTIFY = text(f"notify {CHANNEL}")
+_SERIALISE = text("select pg_advisory_xact_lock(hashtextextended(:name, 0))")
+
+
+def _refuse_broken(driver: Any, record: Any, proxy: Any) -> None:
+    """Before a pooled connection is used: nothing is to be read from a sound, idle one. A server that went
+    away has left its farewell or an end of file there; then the pool starts afresh. Costs a system call where
+    a ping would cost a round trip per transaction."""
+    poll = select.poll()
+    poll.register(driver.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise InvalidatePoolError
+
+
+def _with_driver(url: URL) -> URL:
+    """The driver we use for a URL that names none; anything but `DIALECTS` is refused."""
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in DIALECTS:
+        raise ArgumentError(f"{url.get_backend_name()} is not supported")
+    return url
+
+
+def _connect_args(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {}
+    ours = {"connect_timeout": CONNECT_SECONDS, "application_name": "mutoscope"}
+    return {name: value for name, value in ours.items() if name not in url.query}
+
+
+def _shown(url: URL) -> str:
+    """The URL as people may see it: neither of the two places in which it can hold a password."""
+    secret = {name: "***" for name in _SECRET_QUERY if name in url.query}
+    return url.update_query_dict(secret).render_as_string(hide_password=True)
+
+
+def without_password(words: str) -> str:
+    """`words` without the password of any URL in them, also one that cannot be parsed."""
+    words = re.sub(r"(://[^:/@\s]*:)\S*@", r"\1***@", words)
+    return re.sub(rf"\b({'|'.join(_SECRET_QUERY)})=[^&\s'\"]*", r"\1=***", words)
+
+
 @contextmanager
-def _clear_errors(url: str) -> Iterator[None]:
+def clear_errors(url: str) -> Iterator[None]:
+    """Turn a database that cannot be reached, or gave up half-way, into a CatalogError of one line. A
+    statement that is wrong stays what it is: a defect."""
     try:
         yield
-    except (OperationalError, sqlite3.OperationalError) as error:
-        reason = error.orig if isinstance(error, OperationalError) else error
+    except (OperationalError, InterfaceError, InternalError, sqlite3.OperationalError) as error:
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        shown = without_password(str(reason))
+        if getattr(reason, "sqlstate", None) in _CONFLICTS:
+            raise CatalogError(
+                f"the catalog {url} gave way to another change ({shown}): try again"
+            ) from error
         raise CatalogError(
-            f"the catalog {url} does not answer ({reason}): check the database and its disk"
+            f"the catalog {url} does not answer ({shown}): check the database and its disk"
         ) from error

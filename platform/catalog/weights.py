@@ -83,6 +83,7 @@ class Weights:
             UnknownReference: the catalog does not know the artifact.
         """
         with self._database.write() as connection:
+            self._take_turns(connection, card)
             return _publish(connection, card, component, artifact_digest, run_id, parent, metrics)
 
     def publish_all(
@@ -106,6 +107,7 @@ class Weights:
             UnknownReference: the catalog does not know one of the artifacts.
         """
         with self._database.write() as connection:
+            self._take_turns(connection, card)
             published = {
                 component: _publish(connection, card, component, digest, run_id, alias=alias)
                 for component, digest in artifact_digests.items()
@@ -160,6 +162,7 @@ class Weights:
         if not name or name.isdecimal() or not name.replace("-", "").replace("_", "").isalnum():
             raise InvalidParameter("alias", name, "use letters, digits, - and _, not a number alone")
         with self._database.write() as connection:
+            self._take_turns(connection, version.card)
             current = connection.execute(_aliased(version.card, version.component, name)).one_or_none()
             if current is None or current.id != version.id:
                 _point(connection, name, version.card, version.component, version.id)
@@ -195,6 +198,10 @@ class Weights:
         )
         with self._database.read() as connection:
             return [to_version(row) for row in connection.execute(query)]
+
+    def _take_turns(self, connection: Connection, card: str) -> None:
+        """Ordinals and aliases of a card are decided one after another: the next follows from the last."""
+        self._database.serialise(connection, f"weights {card}")
 
 
 def _publish(
