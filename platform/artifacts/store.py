@@ -61,11 +61,11 @@ class ArtifactStore:
             StoreUnwritable: the medium refuses or is full; nothing is left behind.
             InvalidParameter: the reference would not be valid (kind, meta); nothing is written.
         """
+        if isinstance(source, bytes | bytearray | memoryview):
+            return self._put_bytes(memoryview(source).cast("B"), kind, media_type, meta or {})
         ArtifactRef("0" * 64, kind, media_type, 0, meta or {})  # refuses bad input before any byte is written
         facts = Facts(media_type, kind)
-        if isinstance(source, bytes | bytearray | memoryview):
-            digest, size = self._put_bytes(source, facts)
-        elif isinstance(source, Path):
+        if isinstance(source, Path):
             with source.open("rb", buffering=0) as file:
                 origin = cast(BinaryIO, file)
                 digest, size = self._put_stream(_chunks(origin), facts, origin)
@@ -227,17 +227,18 @@ class ArtifactStore:
         """Where the page lives, for people and other tools."""
         return self._backend.url(layout.page_name(path))
 
-    def _put_bytes(self, data: Buffer, facts: Facts) -> tuple[str, int]:
-        view = memoryview(data).cast("B")
-        facts = replace(facts, digest=hashlib.sha256(view).hexdigest())
-        name = layout.object_name(facts.digest)
+    def _put_bytes(
+        self, data: memoryview, kind: str, media_type: str, meta: Mapping[str, Any]
+    ) -> ArtifactRef:
+        ref = ArtifactRef(hashlib.sha256(data).hexdigest(), kind, media_type, len(data), meta)
+        name, facts = layout.object_name(ref.digest), Facts(media_type, kind, ref.digest)
         with self._writing():
-            matches = self._backend.matches(name, view, facts)
+            matches = self._backend.matches(name, data, facts)
             if matches is False:
-                self._shelves.set_aside(facts.digest)
+                self._shelves.set_aside(ref.digest)
             if not matches:
-                self._backend.write(name, view, facts)
-        return facts.digest, len(view)
+                self._backend.write(name, data, facts)
+        return ref
 
     def _put_stream(
         self, chunks: Iterator[Buffer], facts: Facts, origin: BinaryIO | None = None
