@@ -1,93 +1,51 @@
-"""Lineage: what an artifact came from, and what came from it.
+"""Lineage: what an artifact came from, what came of it, and the questions people ask about that.
 
-Walks alternate between artifacts and runs along `edges`. Each walk is one recursive query whose UNION keeps a
-node once, however many paths lead to it: cost grows with the edges of the closure, never with the number of
-paths, and a cycle (a run that hands its input through) ends the walk like any node seen before. Ids of runs
-(36 characters) and digests (64) share one column without clashing.
+    closure     the walk, in SQL; ids only
+    graph       the records of a closure
+    uses        which weights made an artifact; made: what an artifact was used to make, page by page
+    impact      everything downstream of an artifact, in numbers
+    recipes     how an artifact was made, step by step; diff: what differs between two recipes
+    tree        a graph as text; prov, openlineage: as documents of those standards
+
+`Lineage` is the door to all of it. Every answer holds for tombstones too: rows outlive bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Integer,
-    Row,
-    Select,
-    String,
-    and_,
-    bindparam,
-    case,
-    cast,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import Connection, select
 
-from mutoscope.platform.catalog.artifacts import to_ref
+from mutoscope.platform.catalog import closure, impact, made, uses
+from mutoscope.platform.catalog.closure import Closure, Way
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.edges import to_run
-from mutoscope.platform.catalog.records import WEIGHTS_ROLE, RunRecord
-from mutoscope.platform.catalog.tables import artifacts, edges, runs, weight_versions
-from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.diff import Diff, compare
+from mutoscope.platform.catalog.graph import (
+    ArtifactNode,
+    Direction,
+    Edge,
+    LineageGraph,
+    Members,
+    read_artifacts,
+    read_runs,
+)
+from mutoscope.platform.catalog.impact import Downstream, Impact
+from mutoscope.platform.catalog.made import MadePage
+from mutoscope.platform.catalog.recipes import read_recipes
+from mutoscope.platform.catalog.tables import artifacts, members
+from mutoscope.platform.catalog.uses import WeightUse
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
-from mutoscope.platform.refs import ArtifactRef
 
-Direction = Literal["used", "generated"]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Edge:
-    """A run used or generated an artifact in a role."""
-
-    run_id: str
-    direction: Direction
-    role: str
-    ordinal: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactNode:
-    """An artifact of the graph. `present` is False for a tombstone; `versions` are its names as weights."""
-
-    ref: ArtifactRef
-    present: bool = True
-    versions: tuple[WeightVersion, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LineageGraph:
-    """A closure: every node once, and every edge between them.
-
-    Attributes:
-        root: digest the walk started from.
-        down: whether it went towards what was made from the root.
-    """
-
-    root: str
-    down: bool
-    artifacts: Mapping[str, ArtifactNode]
-    runs: Mapping[str, RunRecord]
-    edges: tuple[Edge, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WeightUse:
-    """A run's pinned component: which bytes, and every name they have."""
-
-    run_id: str
-    card: str | None
-    component: str
-    digest: str
-    versions: tuple[WeightVersion, ...]
+__all__ = [
+    "ArtifactNode",
+    "Direction",
+    "Edge",
+    "Lineage",
+    "LineageGraph",
+    "Members",
+    "WeightUse",
+]
 
 
 class Lineage:
@@ -95,137 +53,146 @@ class Lineage:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lateral = not database.is_sqlite
 
-    def up(self, digest: str, depth: int | None = None) -> LineageGraph:
+    def up(self, digest: str, depth: int | None = None, *, history: bool = True) -> LineageGraph:
         """Everything the artifact came from: runs that generated it, what they used, and so on.
 
         Args:
             depth: generations of runs to go back; None for all.
+            history: past the weights too: what they were trained from. Without it weights are where a walk
+                ends, and the graph is how this artifact was made.
 
         Raises:
             UnknownReference: the catalog does not know the digest.
+            InvalidParameter: `depth` is less than 1.
         """
-        return self._walk(digest, depth, down=False)
+        return self._graph(digest, depth, Way(down=False, limited=depth is not None, history=history))
 
     def down(self, digest: str, depth: int | None = None) -> LineageGraph:
         """Everything made from the artifact: runs that used it, what they generated, and so on. As `up`."""
-        return self._walk(digest, depth, down=True)
+        return self._graph(digest, depth, Way(down=True, limited=depth is not None))
 
-    def made_directly(self, digest: str) -> list[tuple[ArtifactRef, RunRecord]]:
-        """What runs that used the artifact generated, each with its run; newest first. Raises as `up`."""
-        graph = self.down(digest, depth=1)
-        made = {edge.digest: edge.run_id for edge in graph.edges if edge.direction == "generated"}
-        newest = sorted(made, key=lambda found: (made[found], found), reverse=True)
-        return [(graph.artifacts[found].ref, graph.runs[made[found]]) for found in newest]
+    def closure(
+        self, digest: str, *, down: bool = False, depth: int | None = None, containers: bool = False
+    ) -> Closure:
+        """The ids alone of what `up` or `down` would find: some fifty times as fast on large graphs.
 
-    def weights_of(self, digest: str, depth: int | None = None) -> list[WeightUse]:
-        """The weights behind an artifact: of every run it came from, in the order the runs were created,
-        newest first. `depth` 1 asks only for the runs that made the artifact itself."""
-        graph = self.up(digest, depth)
-        uses = [
-            edge for edge in graph.edges if edge.direction == "used" and edge.role.startswith(WEIGHTS_ROLE)
-        ]
-        uses.sort(key=lambda edge: edge.role)
-        uses.sort(key=lambda edge: edge.run_id, reverse=True)
-        return [
-            WeightUse(
-                run_id=edge.run_id,
-                card=graph.runs[edge.run_id].card,
-                component=edge.role.removeprefix(WEIGHTS_ROLE),
-                digest=edge.digest,
-                versions=graph.artifacts[edge.digest].versions,
-            )
-            for edge in uses
-        ]
+        Args:
+            containers: downwards, also what the artifact is a member of, and what came of that.
 
-    def _walk(self, digest: str, depth: int | None, *, down: bool) -> LineageGraph:
-        if depth is not None and depth < 1:
-            raise InvalidParameter("depth", depth, "use 1 or more generations, or none for all")
-        # A generation is two hops: to the run, and through it.
-        parameters = {"root": digest} if depth is None else {"root": digest, "hops": 2 * depth}
+        Raises:
+            UnknownReference, InvalidParameter: as `up`.
+        """
+        way = Way(down=down, limited=depth is not None, containers=containers)
         with self._database.read() as connection:
-            found = [Edge(*row) for row in connection.execute(_WALKS[down, depth is not None], parameters)]
-            digests = {digest, *(edge.digest for edge in found)}
-            nodes = _artifact_nodes(connection, digests)
-            records = _run_records(connection, {edge.run_id for edge in found})
+            self._require(connection, digest)
+            found = connection.execute(
+                closure.ids(way, lateral=self._lateral), _parameters(digest, depth)
+            ).scalars()
+            runs: list[str] = []
+            digests: list[str] = []
+            for node in found:
+                (digests if len(node) == len(digest) else runs).append(node)
+        return Closure(digest, down, tuple(digests), tuple(runs))
+
+    def containers(self, digest: str) -> tuple[str, ...]:
+        """Digests of the containers that hold the artifact as a member, sorted."""
+        query = select(members.c.container).where(members.c.artifact_digest == digest).distinct()
+        with self._database.read() as connection:
+            return tuple(connection.execute(query.order_by(members.c.container)).scalars())
+
+    def weights_of(self, digest: str, depth: int | None = None, *, history: bool = False) -> list[WeightUse]:
+        """The weights that made an artifact, through the whole chain of its inputs, with the run that used
+        each; runs newest first.
+
+        Args:
+            depth: generations of runs to go back; 1 asks only for the runs that made the artifact itself.
+            history: also the weights that went into making those weights, and so on back to the import.
+
+        Raises:
+            UnknownReference, InvalidParameter: as `up`.
+        """
+        way = Way(down=False, limited=depth is not None, history=history)
+        with self._database.read() as connection:
+            found = uses.read(connection, way, _parameters(digest, depth), lateral=self._lateral)
+            if not found:
+                self._require(connection, digest)
+        return found
+
+    def made(
+        self, digest: str, *, kinds: tuple[str, ...] = (), limit: int = 100, after: str | None = None
+    ) -> MadePage:
+        """What runs that used the artifact generated, newest run first, each artifact once.
+
+        Args:
+            kinds: only artifacts of these; all by default.
+            limit: artifacts of a page. after: `next` of the page before.
+
+        Raises:
+            UnknownReference: as `up`. InvalidParameter: `limit` is less than 1, or `after` no cursor.
+        """
+        if limit < 1:
+            raise InvalidParameter("limit", limit, "use 1 or more")
+        with self._database.read() as connection:
+            page = made.read(connection, digest, kinds, limit, after)
+            if not page.makings:
+                self._require(connection, digest)
+        return page
+
+    def impact(self, digest: str) -> Impact:
+        """Everything downstream of the artifact, in numbers: for a bad input, weight version or reward model.
+
+        Follows containers: what a tensor is part of counts as made from it. Raises as `up`.
+        """
+        with self._database.read() as connection:
+            self._require(connection, digest)
+            return impact.read(connection, digest, lateral=self._lateral)
+
+    def downstream(self, digest: str, *, kinds: tuple[str, ...] = (), limit: int = 100) -> list[Downstream]:
+        """The artifacts that `impact` counts, newest first, `limit` at most. Raises as `up`."""
+        with self._database.read() as connection:
+            self._require(connection, digest)
+            return impact.artifacts_of(connection, digest, kinds, limit, lateral=self._lateral)
+
+    def diff(self, left: str, right: str) -> Diff:
+        """What differs between the recipes of two artifacts, given by digest, all the way down their inputs.
+
+        Raises:
+            UnknownReference: the catalog does not know one of them.
+        """
+        with self._database.read() as connection:
+            recipes = read_recipes(connection, (left, right), lateral=self._lateral)
+            for digest in (left, right):
+                if digest not in recipes.artifacts:
+                    raise _unknown(digest)
+            return compare(connection, recipes, left, right)
+
+    def _graph(self, digest: str, depth: int | None, way: Way) -> LineageGraph:
+        statement = closure.edges_within(way, lateral=self._lateral)
+        with self._database.read() as connection:
+            found = [Edge(*row) for row in connection.execute(statement, _parameters(digest, depth))]
+            nodes = read_artifacts(connection, {digest, *(edge.digest for edge in found)})
+            records = read_runs(connection, {edge.run_id for edge in found})
         if digest not in nodes:
-            raise UnknownReference(
-                f"no artifact has the digest {digest!r}: `mutoscope ls` lists what there is"
-            )
+            raise _unknown(digest)
         found.sort(key=attrgetter("run_id", "direction", "role", "ordinal"))
-        return LineageGraph(digest, down, nodes, records, tuple(found))
+        return LineageGraph(digest, way.down, nodes, records, tuple(found))
+
+    def _require(self, connection: Connection, digest: str) -> None:
+        known = select(artifacts.c.digest).where(artifacts.c.digest == digest)
+        if connection.execute(known).first() is None:
+            raise _unknown(digest)
 
 
-def _artifact_nodes(connection: Connection, digests: set[str]) -> dict[str, ArtifactNode]:
-    rows = _by_keys(connection, _ARTIFACTS, digests)
-    weights = {row.digest for row in rows if row.kind == "weights"}
-    versions: dict[str, list[WeightVersion]] = {}
-    for version in sorted((to_version(row) for row in _by_keys(connection, _VERSIONS, weights)), key=_BY_AGE):
-        versions.setdefault(version.digest, []).append(version)
-    return {
-        row.digest: ArtifactNode(to_ref(row), row.state == "present", tuple(versions.get(row.digest, ())))
-        for row in rows
-    }
+def _parameters(digest: str, depth: int | None) -> dict[str, Any]:
+    if depth is None:
+        return {"root": digest}
+    if depth < 1:
+        raise InvalidParameter("depth", depth, "use 1 or more generations, or none for all")
+    # A generation is two hops: to the run, and through it.
+    return {"root": digest, "hops": 2 * depth}
 
 
-def _run_records(connection: Connection, run_ids: set[str]) -> dict[str, RunRecord]:
-    return {row.id: to_run(row) for row in _by_keys(connection, _RUNS, run_ids)}
-
-
-def _by_keys(
-    connection: Connection, statement: Select[*tuple[Any, ...]], keys: set[str]
-) -> list[Row[*tuple[Any, ...]]]:
-    """Rows by primary key, in chunks that stay below every database's limit of parameters."""
-    ordered = sorted(keys)
-    return [
-        row
-        for start in range(0, len(ordered), _CHUNK)
-        for row in connection.execute(statement, {"keys": ordered[start : start + _CHUNK]})
-    ]
-
-
-def _leaving(node: ColumnElement[str], *, down: bool) -> ColumnElement[bool]:
-    """The edges that lead on from a node. Each edge leaves exactly one: upwards an artifact leads to the runs
-    that generated it and a run to what it used; downwards the other way round."""
-    from_artifact, from_run = ("used", "generated") if down else ("generated", "used")
-    return or_(
-        and_(edges.c.artifact_digest == node, edges.c.direction == from_artifact),
-        and_(edges.c.run_id == node, edges.c.direction == from_run),
-    )
-
-
-def _walk(*, down: bool, limited: bool) -> Select[*tuple[Any, ...]]:
-    """Every edge of the closure of `:root`; limited: of those within `:hops` edges of it."""
-    from_artifact = "used" if down else "generated"
-    beyond = case((edges.c.direction == from_artifact, edges.c.run_id), else_=edges.c.artifact_digest)
-    start = cast(bindparam("root", type_=String), String).label("id")
-    if not limited:
-        reached = select(start).cte("reached", recursive=True)
-        step = select(beyond).select_from(reached).join(edges, _leaving(reached.c.id, down=down))
-        nodes: FromClause = reached.union(step)
-    else:
-        hops = bindparam("hops", type_=Integer)
-        near = select(start, literal(0).label("hop")).cte("near", recursive=True)
-        step = (
-            select(beyond, near.c.hop + 1)
-            .select_from(near)
-            .join(edges, _leaving(near.c.id, down=down))
-            .where(near.c.hop < hops)
-        )
-        near = near.union(step)
-        # A node appears once for each distance at which it is reached, `:hops` times at most; folded into one
-        # here. Those reached only at the last hop lead nowhere.
-        nodes = select(near.c.id).where(near.c.hop < hops).distinct().subquery("reached")
-    return select(edges).select_from(nodes).join(edges, _leaving(nodes.c.id, down=down))
-
-
-# Built once; (down, limited) chooses.
-_WALKS = {
-    (down, limited): _walk(down=down, limited=limited) for down in (False, True) for limited in (False, True)
-}
-_KEYS: BindParameter[str] = bindparam("keys", expanding=True)
-_ARTIFACTS = select(artifacts).where(artifacts.c.digest.in_(_KEYS))
-_RUNS = select(runs).where(runs.c.id.in_(_KEYS))
-_VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(_KEYS))
-_BY_AGE = attrgetter("created_at", "id")
-_CHUNK = 1000
+def _unknown(digest: str) -> UnknownReference:
+    return UnknownReference(f"no artifact has the digest {digest!r}: `mutoscope ls` lists what there is")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph
+from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
 from mutoscope.platform.catalog.records import RunRecord
 
 
