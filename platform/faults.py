@@ -31,6 +31,16 @@ POINTS = frozenset(
         "component.file_stored",  # a component's file and tensors are stored, its manifest is not
         "import.stored",  # every byte of an imported folder is stored, no row yet
         "import.recorded",  # the import's run is recorded, its versions are not
+        "export.object",  # an object is in the archive, which has no name yet
+        "export.before_rename",  # the archive is complete, under no name yet
+        "import.verified",  # the archive is whole and fits, nothing is stored
+        "import.object",  # an object of it is stored, no row is there
+        "import.before_rows",  # all objects are stored, no row is there
+        "import.rows",  # all rows are entered, the transaction is not committed
+        "import.after_rows",  # committed, nobody has been told
+        "fsck.before_repair",  # a fault is known, nothing is done about it
+        "fsck.quarantined",  # a damaged object is set aside, its row still says present
+        "fsck.marked",  # a row says that its bytes are lost, nobody has looked once more
         "worker.after_claim",  # leased, nothing computed
         "worker.step",  # between two steps
         "worker.before_put",  # computed, no byte stored

@@ -7,6 +7,7 @@ unreadable, because a read that finds no object looks into the trash.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -66,6 +67,10 @@ class Shelves:
             return "missing"
         except ArtifactCorrupt:
             return "damaged"
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return "damaged"  # a bad block
         return "sound"
 
     def trash(self, digest: str) -> bool:

@@ -176,6 +176,10 @@ class ArtifactStore:
         """Paths among the objects, trash and quarantine that are named like none of them."""
         return self._shelves.foreign()
 
+    def is_trashed(self, digest: str) -> bool:
+        """Whether the trash has an object of that name. Cheap: the bytes are not read."""
+        return self._backend.entry(layout.trash_name(digest)) is not None
+
     def trash(self, digest: str) -> bool:
         """Move an object to the trash; False if there was none. Reads still find it there."""
         with self._writing():

@@ -15,6 +15,7 @@
     replay.py       replay
     cards.py        cards
     weights.py      weights list, show, import, made
+    fsck.py         fsck
     doctor.py       doctor; integrity.py tells whether stored weights are whole
     demo.py         demo
 

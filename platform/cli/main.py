@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mutoscope.platform.cli import browse, cards, demo, doctor, lineage, replay, run, stack, weights
+from mutoscope.platform.cli import browse, cards, demo, doctor, fsck, lineage, replay, run, stack, weights
 from mutoscope.platform.errors import MutoscopeError
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command(rich_help_panel=STACK)(stack.up)
 app.command(rich_help_panel=STACK)(stack.down)
 app.command(rich_help_panel=STACK)(stack.status)
 app.command(rich_help_panel=STACK)(doctor.doctor)
+app.command(rich_help_panel=STACK)(fsck.fsck)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)
 app.command(rich_help_panel=MAKE)(replay.replay)

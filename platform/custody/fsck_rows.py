@@ -1,0 +1,77 @@
+"""Rows against rows, and against the manifests of weights: what cannot be true together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest, iter_members
+from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog.contradictions import Anomaly
+from mutoscope.platform.custody.fsck_findings import Finding, finding
+from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
+
+_SHOWN_DIGITS = 12
+
+
+def database_findings(catalog: Catalog, *, deep: bool) -> Iterator[Finding]:
+    """The database itself, before anything is read from it in earnest."""
+    facts = catalog.contradictions
+    yield from _each("wrong-schema", facts.schema_differences())
+    if deep:
+        yield from _each("damaged-catalog", facts.damaged_pages())
+    yield from _each("broken-reference", facts.broken_references())
+
+
+def manifest_findings(catalog: Catalog, store: ArtifactStore) -> Iterator[Finding]:
+    """Weights whose manifest and record disagree. Reads every manifest, which are small."""
+    for digest in catalog.audit.containers():
+        subject = f"weights:{digest[:_SHOWN_DIGITS]}"
+        try:
+            wanted = listed_members(store, digest)
+        except ArtifactMissing:
+            continue  # found from its row
+        except ArtifactCorrupt as error:
+            yield finding("unreadable-manifest", subject, digest, detail=str(error))
+            continue
+        recorded = catalog.audit.members(digest)
+        if wanted is not None and wanted != recorded:
+            yield finding("wrong-members", subject, digest, detail=_difference(wanted, recorded))
+
+
+def row_findings(catalog: Catalog) -> Iterator[Finding]:
+    """Rows that contradict each other."""
+    facts = catalog.contradictions
+    questions: tuple[tuple[str, Callable[[], list[Anomaly]]], ...] = (
+        ("incomplete-weights", facts.incomplete_containers),
+        ("dead-alias", facts.dead_aliases),
+        ("dead-pin", facts.dead_pins),
+        ("no-outputs", facts.runs_without_outputs),
+        ("unfinished-outputs", facts.unfinished_with_outputs),
+        ("impossible-run", facts.impossible_runs),
+    )
+    for code, question in questions:
+        yield from _each(code, question())
+
+
+def listed_members(store: ArtifactStore, digest: str) -> dict[str, str] | None:
+    """Path to digest of what a manifest lists; None for an artifact that is no manifest.
+
+    Raises:
+        ArtifactMissing, ArtifactCorrupt: its bytes are gone or damaged, or not a manifest that we can read.
+    """
+    data = store.get(digest)
+    if not is_manifest(data):
+        return None
+    return {member.path: member.digest for member in iter_members(ComponentManifest.parse(data))}
+
+
+def _each(code: str, anomalies: list[Anomaly]) -> Iterator[Finding]:
+    return (finding(code, one.subject, one.digest, detail=one.detail) for one in anomalies)
+
+
+def _difference(wanted: dict[str, str], recorded: dict[str, str]) -> str:
+    missing, spare = len(wanted.keys() - recorded.keys()), len(recorded.keys() - wanted.keys())
+    other = sum(recorded[path] != digest for path, digest in wanted.items() if path in recorded)
+    parts = ((missing, "not recorded"), (spare, "recorded and not listed"), (other, "recorded as others"))
+    return ", ".join(f"{count} {what}" for count, what in parts if count)
