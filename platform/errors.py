@@ -10,6 +10,7 @@
     │   ├── UnknownReference           no artifact, run or weight version by that name
     │   ├── AmbiguousReference         a prefix that matches several
     │   ├── InvalidFolder              a card folder that is damaged or incomplete
+    │   ├── ArchiveInvalid             an archive that is damaged, incomplete or of another format
     │   ├── StoreUnwritable
     │   ├── StoreUnavailable           the artifact store does not answer, or refuses to be read
     │   ├── ServerUnavailable          no orchestration server answers
@@ -94,6 +95,10 @@ class AmbiguousReference(InvalidInput):
 
 class InvalidFolder(InvalidInput):
     """A card folder that is damaged, incomplete or of another model family."""
+
+
+class ArchiveInvalid(InvalidInput):
+    """An archive that is damaged, incomplete, of another format, or that holds what none of ours does."""
 
 
 class StoreUnwritable(InvalidInput):

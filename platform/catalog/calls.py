@@ -86,13 +86,13 @@ class Calls:
         """Those that the run answered, oldest first: the first is the one it was queued for."""
         query = _SELECT.where(calls.c.run_id == run_id).limit(limit)
         with self._database.read() as connection:
-            return [_to_call(row) for row in connection.execute(query)]
+            return [to_call(row) for row in connection.execute(query)]
 
     def of_workflow(self, workflow_run_id: str, limit: int = 1000) -> list[Call]:
         """Those that the workflow run made itself, in order."""
         query = _SELECT.where(calls.c.workflow_run_id == workflow_run_id).limit(limit)
         with self._database.read() as connection:
-            return [_to_call(row) for row in connection.execute(query)]
+            return [to_call(row) for row in connection.execute(query)]
 
     def counts(self, run_id: str) -> dict[Disposition, int]:
         """How many calls the run answered, by disposition."""
@@ -109,7 +109,7 @@ _COUNTS = (
 )
 
 
-def _to_call(row: Row[*tuple[Any, ...]]) -> Call:
+def to_call(row: Row[*tuple[Any, ...]]) -> Call:
     id_, run_id, workflow_run_id, disposition, passed_over, created_at = row
     over = PassedOver.from_dict(passed_over) if passed_over else None
     return Call(id_, run_id, workflow_run_id, disposition, over, created_at)

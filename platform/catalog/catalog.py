@@ -10,11 +10,20 @@ from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.audit import Audit
 from mutoscope.platform.catalog.bulk import Bulk
 from mutoscope.platform.catalog.calls import Calls
+from mutoscope.platform.catalog.collections import Collections
 from mutoscope.platform.catalog.contradictions import Contradictions
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.identity import identity_of
 from mutoscope.platform.catalog.incidents import Incidents
+from mutoscope.platform.catalog.leases import Leases
 from mutoscope.platform.catalog.lineage import Lineage
+from mutoscope.platform.catalog.merge import Merging
+from mutoscope.platform.catalog.pins import Pins
+from mutoscope.platform.catalog.reachability import Reachability
+from mutoscope.platform.catalog.reasons import Reasons
+from mutoscope.platform.catalog.retention import Retention
 from mutoscope.platform.catalog.runs import Runs
+from mutoscope.platform.catalog.tombstones import Tombstones
 from mutoscope.platform.catalog.watch import Watch
 from mutoscope.platform.catalog.weights import Weights
 from mutoscope.platform.catalog.workers import Workers
@@ -35,8 +44,16 @@ class Catalog:
         self.lineage = Lineage(database)
         self.incidents = Incidents(database)
         self.calls = Calls(database)
+        self.transfer = Merging(database)
         self.audit = Audit(database)
         self.contradictions = Contradictions(database)
+        self.leases = Leases(database)
+        self.pins = Pins(database)
+        self.retention = Retention(database)
+        self.reachability = Reachability(database)
+        self.reasons = Reasons(database)
+        self.tombstones = Tombstones(database)
+        self.collections = Collections(database)
 
     @classmethod
     def open(cls, database_url: str) -> Catalog:
@@ -77,6 +94,10 @@ class Catalog:
     def watch(self) -> Watch:
         """A cheap way to wait for news; see `Watch`. Close it when done."""
         return Watch(self._database)
+
+    def identity(self) -> str:
+        """A name that no other catalog has, a copy of this one included."""
+        return identity_of(self._database)
 
     @property
     def url(self) -> str:

@@ -1,0 +1,381 @@
+"""Rows that arrive from another catalog: entered where they are new, compared where they are not.
+
+Ids of runs and digests mean the same everywhere, so most rows simply meet again. Two things are local, and
+settled here: the numbers of weight versions, and where aliases point.
+
+- A version whose bytes have a name for that component here already keeps that name. One whose number is taken
+  by other bytes gets the next free one, and says in its metrics what it was called (``origin``).
+- Aliases stay where they are, but for one that the caller names.
+
+A run that is here already must be the same, edges included. A run that is new, and made other bytes than one
+here under an equal memo key, is a determinism incident like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, and_, func, insert, or_, select
+from sqlalchemy.exc import DataError, IntegrityError
+
+from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
+from mutoscope.platform.catalog.calls import Call, to_call
+from mutoscope.platform.catalog.clock import now
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.edges import roles, to_run
+from mutoscope.platform.catalog.graph import Edge
+from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.records import RunRecord
+from mutoscope.platform.catalog.tables import (
+    calls,
+    edges,
+    incidents,
+    runs,
+    weight_aliases,
+    weight_versions,
+    workflow_runs,
+)
+from mutoscope.platform.catalog.transfer import Alias, Transfer, parents_first
+from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.workflows import WorkflowRecord
+from mutoscope.platform.errors import CatalogError, UnknownReference
+from mutoscope.platform.ids import new_id
+
+T = TypeVar("T")
+
+_BATCH = 500
+_LOCAL = frozenset({"waiters", "cancel_requested", "priority", "max_attempts", "lease_expires_at"})
+"""Columns of a run that belong to the queue it was in, and say nothing about what it did."""
+
+
+class Arrivals(Protocol):
+    """Rows from elsewhere, each table as often as it is asked for. Of artifacts, those are present whose
+    bytes are in this store."""
+
+    def artifacts(self) -> Iterable[ArtifactRow]: ...
+    def members(self) -> Iterable[Member]: ...
+    def workflow_runs(self) -> Iterable[WorkflowRecord]: ...
+    def runs(self) -> Iterable[RunRecord]: ...
+    def edges(self) -> Iterable[Edge]: ...
+    def calls(self) -> Iterable[Call]: ...
+    def weight_versions(self) -> Iterable[WeightVersion]: ...
+    def weight_aliases(self) -> Iterable[Alias]: ...
+    def incidents(self) -> Iterable[Incident]: ...
+
+
+@dataclass(slots=True)
+class Merged:
+    """What an arrival changed, or would change.
+
+    Attributes:
+        new: rows that were not here, by table; of artifacts also those whose bytes are back.
+        workflow_runs: ids of the new ones.
+        renamed: weight versions that go by another name here: the name there to the name here.
+        moved: versions that the alias asked for points to now.
+        disagreements: determinism incidents that the arrival brought to light.
+    """
+
+    new: dict[str, int] = field(default_factory=dict)
+    workflow_runs: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)
+    disagreements: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was new."""
+        return any(self.new.values()) or bool(self.moved or self.disagreements)
+
+
+class Merging(Transfer):
+    """`catalog.transfer`: `Transfer`, and the incoming half."""
+
+    def merge(
+        self,
+        arrivals: Arrivals,
+        *,
+        alias: str | None = None,
+        rehearse: bool = False,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> Merged:
+        """Enter rows in one transaction. Doing it again changes nothing.
+
+        Args:
+            alias: point this alias where it pointed at home.
+            rehearse: find out what would change, or what is wrong, and change nothing.
+            before_commit: called when all is entered and nobody sees it yet.
+
+        Raises:
+            CatalogError: a row contradicts one that is here, or refers to one that is nowhere.
+            UnknownReference: the alias asked for is not among those that arrive.
+        """
+        try:
+            with self._database.write() as connection:
+                merge = _Merge(self._database, connection)
+                merge.enter(arrivals, alias)
+                before_commit()
+                if rehearse:
+                    raise _Rehearsed
+        except _Rehearsed:
+            pass
+        except (IntegrityError, DataError) as error:
+            raise CatalogError(f"the rows do not fit together ({error.orig}): nothing was entered") from None
+        return merge.result
+
+
+class _Rehearsed(Exception):
+    """Takes back a transaction that has served its purpose."""
+
+
+class _Merge:
+    """One transaction's work."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._connection = connection
+        self._bulk = Bulk(database, connection)
+        self._new_runs: set[str] = set()
+        self._versions: dict[str, str] = {}  # id there to id here
+        self.result = Merged()
+
+    def enter(self, arrivals: Arrivals, alias: str | None) -> None:
+        """A row before what refers to it."""
+        new = self.result.new
+        new["artifacts"] = self._bulk.artifacts(arrivals.artifacts())
+        new["members"] = self._bulk.members(arrivals.members())
+        new["workflow_runs"] = self._enter_workflow_runs(arrivals.workflow_runs())
+        new["runs"] = self._enter_runs(arrivals.runs())
+        new["edges"] = self._enter_edges(arrivals.edges())
+        new["calls"] = sum(map(self._enter_calls, _batches(arrivals.calls())))
+        new["incidents"] = sum(map(self._enter_incidents, _batches(arrivals.incidents())))
+        new["weight_versions"] = self._enter_versions(arrivals.weight_versions())
+        if alias is not None:
+            self._move_alias(alias, arrivals.weight_aliases())
+        for batch in _batches(sorted(self._new_runs)):
+            self._look_for_disagreements(batch)
+
+    # Workflow runs and runs: new, or the same
+
+    def _enter_workflow_runs(self, records: Iterable[WorkflowRecord]) -> int:
+        count = 0
+        columns = [workflow_runs.c[item.name] for item in fields(WorkflowRecord)]
+        for batch in _batches(parents_first(list(records))):
+            rows = self._known(select(*columns), workflow_runs.c.id, batch)
+            fresh = _fresh("workflow run", batch, {row.id: WorkflowRecord(*row) for row in rows}, frozenset())
+            self.result.workflow_runs += [record.id for record in fresh]
+            count += self._bulk.workflow_runs(fresh)
+        return count
+
+    def _enter_runs(self, records: Iterable[RunRecord]) -> int:
+        count = 0
+        for batch in _batches(records):
+            known = {row.id: to_run(row) for row in self._known(select(runs), runs.c.id, batch)}
+            fresh = _fresh("run", batch, known, _LOCAL)
+            self._new_runs |= {record.id for record in fresh}
+            count += self._bulk.runs(fresh)
+        return count
+
+    def _known(self, query: Any, key: Any, records: Sequence[Any]) -> list[Any]:
+        return list(self._connection.execute(query.where(key.in_([record.id for record in records]))))
+
+    # Edges
+
+    def _enter_edges(self, found: Iterable[Edge]) -> int:
+        """New runs' edges are entered; a known run's must be exactly those it has."""
+        count, met = 0, Counter[str]()
+        for batch in _batches(found):
+            count += self._bulk.edges(edge for edge in batch if edge.run_id in self._new_runs)
+            known = [edge for edge in batch if edge.run_id not in self._new_runs]
+            met.update(edge.run_id for edge in known)
+            self._compare_edges(known)
+        for ids in _batches(sorted(met)):
+            query = select(edges.c.run_id, func.count()).where(edges.c.run_id.in_(ids))
+            for run_id, here in self._connection.execute(query.group_by(edges.c.run_id)):
+                if here != met[run_id]:
+                    raise CatalogError(
+                        f"run {run_id} has {here} edges here and {met[run_id]} there: "
+                        "one of the two histories was altered; nothing was entered"
+                    )
+        return count
+
+    def _compare_edges(self, found: Sequence[Edge]) -> None:
+        ids = {edge.run_id for edge in found}
+        here = {Edge(*row) for row in self._connection.execute(select(edges).where(edges.c.run_id.in_(ids)))}
+        for edge in found:
+            if edge not in here:
+                raise CatalogError(
+                    f"run {edge.run_id} {edge.direction} {edge.digest[:12]} as {edge.role} there, and not "
+                    "here: one of the two histories was altered; nothing was entered"
+                )
+
+    # Calls and incidents
+
+    def _enter_calls(self, found: Sequence[Call]) -> int:
+        """A call has no name of its own; it is known by all it says."""
+        query = select(calls).where(calls.c.run_id.in_({call.run_id for call in found}))
+        here = {_said(to_call(row)) for row in self._connection.execute(query)}
+        fresh = [call for call in found if _said(call) not in here]
+        if fresh:
+            self._connection.execute(insert(calls), [_call_row(call) for call in fresh])
+        return len(fresh)
+
+    def _enter_incidents(self, found: Sequence[Incident]) -> int:
+        here = {row.id for row in self._known(select(incidents.c.id), incidents.c.id, found)}
+        fresh = [asdict(incident) for incident in found if incident.id not in here]
+        if fresh:
+            self._connection.execute(insert(incidents), fresh)
+        return len(fresh)
+
+    def _look_for_disagreements(self, ids: Sequence[str]) -> None:
+        mine, other = runs.alias("mine"), runs.alias("other")
+        pairs = (
+            select(mine.c.id, other.c.id, mine.c.finished_at, other.c.finished_at, mine.c.memo_key)
+            .join(other, and_(other.c.memo_key == mine.c.memo_key, other.c.id != mine.c.id))
+            .where(mine.c.id.in_(ids), mine.c.state == "succeeded", other.c.state == "succeeded")
+            .order_by(mine.c.id, other.c.finished_at, other.c.id)
+        )
+        # One pair a run: with the oldest that answers its key.
+        oldest = {row[0]: row for row in reversed(list(self._connection.execute(pairs)))}
+        for one, two, ended, other_ended, key in oldest.values():
+            later, earlier = (one, two) if (other_ended, two) < (ended, one) else (two, one)
+            made = {id_: self._made(id_) for id_ in (earlier, later)}
+            if made[earlier] != made[later] and not self._on_record(later, earlier):
+                details = {"earlier": made[earlier], "now": made[later]}
+                found = Incident(new_id(), "determinism", key, later, earlier, details, 0.0)
+                values = {**asdict(found), "created_at": now()}
+                self._connection.execute(insert(incidents).values(**values))
+                self.result.disagreements += 1
+
+    def _made(self, run_id: str) -> dict[str, str]:
+        return {slot: ref.digest for slot, ref in roles(self._connection, run_id, "generated").items()}
+
+    def _on_record(self, one: str, two: str) -> bool:
+        pair = or_(
+            and_(incidents.c.run_id == one, incidents.c.earlier_run_id == two),
+            and_(incidents.c.run_id == two, incidents.c.earlier_run_id == one),
+        )
+        return self._connection.execute(select(incidents.c.id).where(pair).limit(1)).first() is not None
+
+    # Weight versions
+
+    def _enter_versions(self, found: Iterable[WeightVersion]) -> int:
+        arriving = parents_first(list(found))
+        before = self._versions_of({(version.card, version.component) for version in arriving})
+        ids = {version.id: version for version in before}
+        named = {(v.card, v.component, v.digest): v for v in reversed(before)}
+        taken = {(v.card, v.component, v.ordinal) for v in before}
+        fresh: list[WeightVersion] = []
+        for version in arriving:
+            here = ids.get(version.id) or named.get((version.card, version.component, version.digest))
+            if here is None:
+                here = self._settle(version, taken)
+                taken.add((here.card, here.component, here.ordinal))
+                fresh.append(here)
+            elif (here.card, here.component, here.digest) != (
+                version.card,
+                version.component,
+                version.digest,
+            ):
+                raise CatalogError(
+                    f"version {version.id} is {here} here and {version} there: nothing was entered"
+                )
+            self._versions[version.id] = here.id
+            if str(here) != str(version):
+                self.result.renamed[str(version)] = str(here)
+        for version in fresh:
+            row = asdict(version)
+            row["artifact_digest"] = row.pop("digest")
+            self._connection.execute(insert(weight_versions).values(**row))
+        return len(fresh)
+
+    def _settle(self, version: WeightVersion, taken: set[tuple[str, str, int]]) -> WeightVersion:
+        """The version as it will be here: under its own number where that is free."""
+        parent = self._versions.get(version.parent_id) if version.parent_id else None
+        settled = replace(version, parent_id=parent)
+        if (version.card, version.component, version.ordinal) not in taken:
+            return settled
+        numbers = [n for card, part, n in taken if (card, part) == (version.card, version.component)]
+        metrics = {**(version.metrics or {}), "origin": str(version)}
+        return replace(settled, ordinal=max(numbers) + 1, metrics=metrics)
+
+    def _versions_of(self, components: set[tuple[str, str]]) -> list[WeightVersion]:
+        """Every version of those components, oldest first."""
+        found: list[WeightVersion] = []
+        for card, component in sorted(components):
+            query = (
+                select(*VERSION_COLUMNS)
+                .where(weight_versions.c.card == card, weight_versions.c.component == component)
+                .order_by(weight_versions.c.ordinal)
+            )
+            found += [to_version(row) for row in self._connection.execute(query)]
+        return found
+
+    def _move_alias(self, name: str, found: Iterable[Alias]) -> None:
+        arriving = list(found)
+        wanted = [alias for alias in arriving if alias.name == name]
+        if not wanted:
+            known = ", ".join(sorted({alias.name for alias in arriving})) or "none"
+            raise UnknownReference(f"no weights arrive under the alias {name!r}: there are {known}")
+        for alias in wanted:
+            target = self._versions.get(alias.version_id)
+            if target is None:
+                raise CatalogError(f"alias {alias.name} of {alias.card}/{alias.component} leads nowhere")
+            place = (
+                weight_aliases.c.card == alias.card,
+                weight_aliases.c.component == alias.component,
+                weight_aliases.c.name == name,
+            )
+            newest = select(func.max(weight_aliases.c.id)).where(*place).scalar_subquery()
+            query = select(weight_aliases.c.version_id).where(weight_aliases.c.id == newest)
+            if self._connection.execute(query).scalar() == target:
+                continue
+            row = {"card": alias.card, "component": alias.component, "name": name, "version_id": target}
+            self._connection.execute(insert(weight_aliases).values(**row, created_at=now()))
+            moved = select(*VERSION_COLUMNS).where(weight_versions.c.id == target)
+            self.result.moved.append(str(to_version(self._connection.execute(moved).one())))
+
+
+def _fresh(noun: str, batch: Sequence[T], known: Mapping[str, T], local: frozenset[str]) -> list[T]:
+    """Those of a batch that are new. Raises CatalogError where one that is known says something else."""
+    fresh = []
+    for record in batch:
+        here = known.get(record.id)  # type: ignore[attr-defined]
+        if here is None:
+            fresh.append(record)
+            continue
+        for item in fields(record):  # type: ignore[arg-type]
+            ours, theirs = getattr(here, item.name), getattr(record, item.name)
+            if item.name not in local and ours != theirs:
+                raise CatalogError(
+                    f"{noun} {record.id} has {item.name} {_short(ours)} here and {_short(theirs)} there: "  # type: ignore[attr-defined]
+                    "one of the two histories was altered; nothing was entered"
+                )
+    return fresh
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _said(call: Call) -> tuple[Any, ...]:
+    return call.run_id, call.workflow_run_id, call.disposition, call.created_at
+
+
+def _call_row(call: Call) -> dict[str, Any]:
+    return {
+        "run_id": call.run_id,
+        "workflow_run_id": call.workflow_run_id,
+        "disposition": call.disposition,
+        "passed_over": call.passed_over.to_dict() if call.passed_over else None,
+        "created_at": call.created_at,
+    }
+
+
+def _batches(rows: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(rows)
+    while batch := list(itertools.islice(remaining, _BATCH)):
+        yield batch
