@@ -21,9 +21,8 @@ def parse_duration(field: str, text: str) -> float:
 
 
 def spell_duration(seconds: float) -> str:
-    """The same length in its largest whole unit: ``7 d``, ``36 h``, ``0 s``."""
-    for unit in ("d", "h", "m"):
-        count = seconds / _UNITS[unit]
-        if count >= 1 and count == int(count):
-            return f"{int(count)} {'min' if unit == 'm' else unit}"
-    return f"{seconds:.0f} s" if seconds == int(seconds) else f"{seconds:.3f} s"
+    """The same length as people read it, in its largest unit: ``7 d``, ``1.5 h``, ``20 s``."""
+    for unit, shown in (("d", "d"), ("h", "h"), ("m", "min")):
+        if seconds >= _UNITS[unit]:
+            return f"{seconds / _UNITS[unit]:.1f}".removesuffix(".0") + f" {shown}"
+    return f"{seconds:.1f}".removesuffix(".0") + " s"

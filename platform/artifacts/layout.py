@@ -5,6 +5,7 @@
     trash/3f/3fa9c1…             collected objects, until their grace period has passed
     quarantine/3fa9c1….<id>      objects whose bytes were not what their name says, kept for inspection
     runs/…                       browse pages: documents that may be written again at any time
+    users/<id>.json              the catalogs that use the store; a collector must have been shown them all
     tmp/…                        writes under way
 
 Whatever lies in ``objects/``, ``trash/`` or ``quarantine/`` under another kind of name is *foreign*: it is
@@ -19,6 +20,7 @@ from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.ids import new_id
 
 OBJECTS, TRASH, QUARANTINE, RUNS, TMP = "objects", "trash", "quarantine", "runs", "tmp"
+USERS = "users"
 README_NAME = "README.txt"
 README = """\
 A Mutoscope artifact store.
@@ -32,12 +34,13 @@ quarantine/         files whose bytes were not what their name says, kept for in
                     them; they may be deleted.
 runs/               pages to look at in a browser, written from the catalog and the objects. They can be
                     deleted and written again.
+users/              one small file per catalog that uses this store, so that none collects what another needs.
 tmp/                writes under way. Leftovers of a killed writer may be deleted while nothing is writing.
 """
 
 _SHARDED = re.compile(r"([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _QUARANTINED = re.compile(r"([0-9a-f]{64})\.[0-9a-f-]{36}")
-_PAGE = re.compile(r"runs(/[^/\\\x00-\x1f\x7f]+)+")
+_PAGE = re.compile(r"(runs|users)(/[^/\\\x00-\x1f\x7f]+)+")
 
 
 def object_name(digest: str) -> str:

@@ -215,6 +215,11 @@ class ArtifactStore:
         except FileNotFoundError:
             return None
 
+    def published_at(self, path: str) -> float | None:
+        """When the page was written, in seconds since the epoch by the store's clock; None: there is none."""
+        entry = self._backend.entry(layout.page_name(path))
+        return None if entry is None else entry.modified
+
     def unpublish(self, path: str) -> bool:
         """Remove a page; False if there was none."""
         with self._writing():
@@ -223,7 +228,7 @@ class ArtifactStore:
     def pages(self, prefix: str = layout.RUNS) -> Iterator[str]:
         """Paths of all pages in the folder `prefix` and below."""
         folder = prefix.rstrip("/")
-        if folder != layout.RUNS:
+        if folder not in (layout.RUNS, layout.USERS):
             layout.page_name(folder)
         return (entry.name for entry in self._backend.entries(folder))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Row, Select, and_, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -34,9 +34,16 @@ def prefix_range(column: Any, prefix: str) -> Any:
     return (column >= prefix) & (column < prefix + "g")
 
 
-def record_all(database: Database, connection: Connection, refs: Iterable[ArtifactRef]) -> None:
-    """Insert rows that are missing and revive tombstones whose bytes are back. A present row stays as it is:
-    what a digest is was settled when it was first recorded."""
+def record_all(
+    database: Database, connection: Connection, refs: Iterable[ArtifactRef], *, stored: bool = True
+) -> None:
+    """Insert rows that are missing and revive tombstones, which count as made now. A present row stays as it
+    is: what a digest is was settled when it was first recorded.
+
+    Args:
+        stored: the caller has stored the bytes. Not so for what is merely referred to: then a tombstone
+            whose bytes were removed for good stays one.
+    """
     values = {
         ref.digest: {
             "digest": ref.digest,
@@ -50,8 +57,11 @@ def record_all(database: Database, connection: Connection, refs: Iterable[Artifa
     if not values:
         return
     statement = database.insert(artifacts).values(state="present", created_at=now())
+    revived = artifacts.c.state != "present"
     statement = statement.on_conflict_do_update(
-        index_elements=[artifacts.c.digest], set_={"state": "present"}, where=artifacts.c.state != "present"
+        index_elements=[artifacts.c.digest],
+        set_={"state": "present", "created_at": now()},
+        where=revived if stored else and_(revived, artifacts.c.purged_at.is_(None)),
     )
     # In one order everywhere: two writers that insert the same rows wait for each other, never in a circle.
     connection.execute(statement, [values[digest] for digest in sorted(values)])

@@ -65,8 +65,7 @@ class Collections:
             CollectionUnderWay: somebody alive is at it.
         """
         with self._database.write() as connection:
-            # One collection per catalog: the lock on the newest row makes two beginners take turns.
-            self._lock(connection)
+            self._database.serialise(connection, "collections")
             running = connection.execute(
                 select(collections).where(collections.c.state == "running").order_by(collections.c.started_at)
             ).one_or_none()
@@ -153,10 +152,6 @@ class Collections:
         found = connection.execute(select(collections.c.counts).where(collections.c.id == id_)).scalar_one()
         summed = {**found, **{name: found.get(name, 0) + number for name, number in counts.items()}}
         connection.execute(update(collections).where(collections.c.id == id_).values(counts=summed))
-
-    def _lock(self, connection: Connection) -> None:
-        if not self._database.is_sqlite:
-            connection.exec_driver_sql("lock table collections in share row exclusive mode")
 
 
 def _get(connection: Connection, id_: str) -> CollectionRecord:
