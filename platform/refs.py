@@ -42,6 +42,8 @@ _EXTENSIONS = {
     "text/plain": ".txt",
     "application/json": ".json",
     "application/vnd.safetensors": ".safetensors",
+    "application/x-safetensors": ".safetensors",
+    "application/vnd.mutoscope.trajectory": ".safetensors",
 }
 """Spelled out, because what the mimetypes module answers depends on the machine's own tables."""
 

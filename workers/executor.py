@@ -13,7 +13,7 @@ from typing import Any
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, manifest
 from mutoscope.platform.artifacts.components import put_component
-from mutoscope.platform.catalog import Catalog, RunRecord
+from mutoscope.platform.catalog import Catalog, Members, RunRecord
 from mutoscope.platform.engine.request import Output, Profile, Request, Result
 from mutoscope.platform.errors import MutoscopeError
 
@@ -63,24 +63,26 @@ class Executor:
         faults.hit("worker.before_put")
         started = time.perf_counter()
         outputs: dict[str, ArtifactRef] = {}
+        members: dict[str, Members] = {}
         for slot, output in result.outputs.items():
-            outputs |= self._put(slot, output)
+            outputs[slot] = self._put(slot, output, members)
         stored = {"worker.outputs": time.perf_counter() - started}
         faults.hit("worker.after_put")
-        self._catalog.runs.succeed(run.id, self._worker_id, outputs, {**timings, **result.timings, **stored})
+        spent = {**timings, **result.timings, **stored}
+        self._catalog.runs.succeed(run.id, self._worker_id, outputs, spent, members=members)
         faults.hit("worker.after_succeed")
         return outputs
 
-    def _put(self, slot: str, output: Output) -> dict[str, ArtifactRef]:
-        """An output's artifacts by role. Weights are a component: its manifest, and each of its files."""
+    def _put(self, slot: str, output: Output, members: dict[str, Members]) -> ArtifactRef:
+        """Store an output. Weights are a component, whose manifest is the output; its members are added."""
         if output.kind == manifest.KIND:
-            component, files = put_component(self._store, slot, output.value)
-            return {slot: component, **{f"file:{slot}/{path}": ref for path, ref in files.items()}}
+            component = put_component(self._store, slot, output.value)
+            members[component.manifest.digest] = component.members
+            return component.manifest
         encoded = codecs.encode(output.kind, output.value, output.meta)
-        stored = self._store.put(
+        return self._store.put(
             encoded.data, kind=output.kind, media_type=encoded.media_type, meta=encoded.meta
         )
-        return {slot: stored}
 
     def _decode(self, ref: ArtifactRef) -> Any:
         return codecs.decode(ref.kind, self._store.get(ref.digest), ref.media_type)

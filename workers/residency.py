@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.engine.instance import Instance, load_instance
@@ -74,7 +75,7 @@ class Residency:
         started = time.perf_counter()
         recipe = self._recipe(card, weights)
         pinned = {name: digest for name, digest in weights.items() if name != RECIPE}
-        size = sum(self._cache.manifest(digest).total_size for digest in pinned.values())
+        size = sum(self._complete(name, digest).total_size for name, digest in pinned.items())
         folders = {name: self._cache.folder(digest) for name, digest in pinned.items()}
         self._make_room(size)
 
@@ -91,6 +92,16 @@ class Residency:
         instance = self._retry_without_idle(load)
         log.info("loaded card=%s bytes=%d seconds=%.2f", card.id, size, time.perf_counter() - started)
         return _Resident(instance, size)
+
+    def _complete(self, component: str, digest: str) -> ComponentManifest:
+        """The manifest of a component that can be loaded by itself."""
+        manifest = self._cache.manifest(digest)
+        if manifest.base is not None:
+            raise InvalidFolder(
+                f"{component} {digest[:12]} is an adapter for {manifest.base[:12]}, which cards do not load: "
+                "merge it into its base and import that"
+            )
+        return manifest
 
     def _recipe(self, card: Card, weights: Mapping[str, str]) -> Recipe:
         if not card.components:

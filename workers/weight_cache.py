@@ -1,9 +1,10 @@
 """Pinned components as folders on the local disk.
 
 A run pins each component by the digest of its manifest. This cache turns such a digest into a folder that
-`from_pretrained` can read: ``<root>/<digest>/<path>``. Files are hard links into the store where it is a
-folder on the same filesystem, so weights exist once on the disk; otherwise they are downloaded. Either way
-their bytes are verified before they are used, and a folder appears complete or not at all.
+`from_pretrained` can read: ``<root>/<digest>/<path>``. A file that the store keeps as tensors is put together
+here; any other is a hard link into the store where that is a folder on the same filesystem, and else
+downloaded. Either way the bytes are verified before they are used, and a folder appears complete or not at
+all.
 
 Reading hundreds of gigabytes at every start only to find them unchanged would be wasteful, so each folder
 keeps what its files looked like (size, mtime, inode) when they were verified. A file that still looks the
@@ -20,8 +21,10 @@ import os
 import shutil
 from pathlib import Path
 
+from mutoscope.platform.artifacts.assembly import write_file
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
-from mutoscope.platform.artifacts.store import CHUNK_BYTES, ArtifactStore
+from mutoscope.platform.artifacts.reader import CHUNK_BYTES
+from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.errors import ArtifactCorrupt
 from mutoscope.platform.ids import new_id
 
@@ -42,8 +45,14 @@ class WeightCache:
         """The manifest itself. Raises ArtifactMissing or ArtifactCorrupt."""
         return ComponentManifest.parse(self._store.get(digest))
 
+    def layers(self, digest: str) -> tuple[Path, ...]:
+        """The folders that make up a component: what it builds on, if anything, and last its own. An adapter
+        is loaded in that order."""
+        base = self.manifest(digest).base
+        return (*(() if base is None else self.layers(base)), self.folder(digest))
+
     def folder(self, digest: str) -> Path:
-        """The component's files as a folder, verified.
+        """The component's own files as a folder, verified.
 
         Raises:
             ArtifactMissing, ArtifactCorrupt: the store lacks a file, or holds it damaged.
@@ -69,9 +78,9 @@ class WeightCache:
             shutil.rmtree(staging, ignore_errors=True)
 
     def _materialise(self, file: ManifestFile, path: Path) -> None:
-        source = self._store.local_path(file.digest)
+        source = None if file.split else self._store.local_path(file.digest)
         if source is None or not _link(source, path):
-            self._store.download(file.digest, path)
+            write_file(self._store, file, path)
         elif (found := _sha256(path)) != file.digest:
             raise ArtifactCorrupt(
                 f"artifact {file.digest[:12]} ({file.path}) is damaged in the store, its bytes hash "

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mutoscope.platform.errors import InvalidFolder
-
-_HEADER_LIMIT = 100 * 2**20
-"""The safetensors format caps its JSON header at 100 MB; a larger length means the file is something else."""
+from mutoscope.platform.tensorfile import NotSafetensors, TensorSpan, read_layout
 
 _COPY_AGAIN = "copy the folder again from where it came"
 
@@ -30,35 +27,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_safetensors_header(path: Path) -> dict[str, Any]:
-    """The tensors a safetensors file declares, by name, after checking that the file is as long as they need.
-
-    The format is 8 bytes of little-endian header length, a JSON header naming each tensor's dtype, shape and
-    byte range, then the bytes. A file cut short, by a broken download for instance, keeps a valid header;
-    comparing the last byte range with the file's size finds it without reading the weights.
-    """
+def read_safetensors_header(path: Path) -> dict[str, TensorSpan]:
+    """The tensors a safetensors file holds, by name; its header and length show that it is whole."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
-            if size < 8 or not 2 <= length <= min(_HEADER_LIMIT, size - 8):
-                raise InvalidFolder(
-                    f"{path} is truncated or no safetensors file ({size} bytes): {_COPY_AGAIN}"
-                )
-            header = json.loads(file.read(length))
-            tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-            end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+            layout = read_layout(lambda start, length: _read(file, start, length), size)
     except FileNotFoundError:
         raise InvalidFolder(f"{path} is missing: {_COPY_AGAIN}") from None
     except OSError as error:
         raise InvalidFolder(f"{path} cannot be read ({error.strerror}): check its permissions") from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise InvalidFolder(f"{path} has no readable safetensors header: {_COPY_AGAIN}") from None
-    if size != 8 + length + end:
-        raise InvalidFolder(
-            f"{path} is damaged: {size} bytes where its header needs {8 + length + end}; {_COPY_AGAIN}"
-        )
-    return tensors
+    except NotSafetensors as reason:
+        raise InvalidFolder(f"{path} {reason}: {_COPY_AGAIN}") from None
+    return {span.name: span for span in layout.spans}
+
+
+def _read(file: BinaryIO, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)
 
 
 def weight_files(folder: Path) -> tuple[str, ...]:

@@ -7,6 +7,7 @@
     calls       who asked for a run, and what the memo answered
     lineage     what came from what, as a graph; tree: the graph as text
     artifacts   weights   workers   workflows   incidents
+    members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     watch       whether anything changed, cheaply
@@ -20,6 +21,7 @@ from mutoscope.platform.catalog.calls import Call, PassedOver
 from mutoscope.platform.catalog.catalog import Catalog
 from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
+from mutoscope.platform.catalog.members import Members
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
 from mutoscope.platform.catalog.tree import render_tree
 from mutoscope.platform.catalog.weights import WeightVersion
@@ -37,6 +39,7 @@ __all__ = [
     "Incident",
     "LineageGraph",
     "Member",
+    "Members",
     "PassedOver",
     "RenewResult",
     "RunRecord",

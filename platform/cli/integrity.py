@@ -1,4 +1,4 @@
-"""Whether stored weights are whole: every file of a component present, and its bytes what its name says."""
+"""Whether stored weights are whole: every object of a component present, and its bytes what its name says."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ if TYPE_CHECKING:
     from mutoscope.platform.artifacts import ArtifactStore
 
 READ_LIMIT_BYTES = 64 << 20
-"""Larger files are checked for presence and size only: a health check must not read a hundred gigabytes."""
+"""Larger objects are checked for presence and size only: a health check must not read a hundred gigabytes."""
 
 
 def damaged_files(store: ArtifactStore, components: Iterable[str]) -> list[str]:
-    """One line per damage among the components' manifests and files; none when all are whole.
+    """One line per damage among the components' manifests, files and tensors; none when all are whole.
 
     Args:
         components: digests of `weights` manifests, or of the recipe's JSON, which has no files.
     """
-    from mutoscope.platform.artifacts.manifest import FORMAT, ComponentManifest
+    from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest, iter_members
 
     damages: list[str] = []
-    for digest in components:
+    waiting = list(components)
+    for digest in waiting:
         try:
             data = store.get(digest)
-            if FORMAT.encode() not in data:
+            if not is_manifest(data):
                 continue
             manifest = ComponentManifest.parse(data)
         except ArtifactError as error:
             damages.append(str(error))
             continue
-        for file in manifest.files:
+        for member in iter_members(manifest):
+            if member.size is None:  # the base, a manifest of its own
+                waiting.append(member.digest)
+                continue
             try:
-                _check(store, file.digest, file.size)
+                _check(store, member.digest, member.size)
             except ArtifactError as error:
-                damages.append(f"{manifest.component}/{file.path}: {error}")
+                damages.append(f"{manifest.component}/{member.path}: {error}")
     return damages
 
 

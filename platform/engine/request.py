@@ -50,7 +50,7 @@ class Output:
     """One filled output slot.
 
     `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3)), a
-    mapping of arrays for a latent or trajectory, or text; `meta` is small JSON such as {"fps": 8}.
+    mapping of arrays for a latent, a `TrajectoryGroup`, or text; `meta` is small JSON such as {"fps": 8}.
     """
 
     kind: str

@@ -1,9 +1,9 @@
 """Weights import: a folder of weights becomes artifacts, one recorded run and weight versions.
 
-Bytes first, then one row for the run with every file and component it generated, then the versions, all of a
-folder at once. Stopping anywhere leaves at most unreferenced bytes: never a version without its files, never
-a mixture of two folders. Importing the same bytes again changes nothing; a folder with one changed component
-makes one new version.
+Bytes first, then one row for the run with every component it generated and what that consists of, then the
+versions, all of a folder at once. Stopping anywhere leaves at most unreferenced bytes: never a version
+without its files, never a mixture of two folders. Importing the same bytes again changes nothing; a folder
+with one changed component makes one new version, which shares every tensor that has not changed.
 
 No torch: the card's inspector decides from headers and configurations whether the folder is whole.
 """
@@ -11,13 +11,14 @@ No torch: the card's inspector decides from headers and configurations whether t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
 from mutoscope.platform.artifacts.components import StoredComponent, put_component
 from mutoscope.platform.catalog import Catalog, WeightVersion
-from mutoscope.platform.engine.card import RECIPE, Card, Recipe
+from mutoscope.platform.engine.card import RECIPE, Card, FolderSummary, Recipe
 from mutoscope.platform.errors import InvalidFolder
 
 
@@ -40,26 +41,40 @@ def import_folder(
     folder = folder.expanduser().resolve()
     summary = card.inspect(folder)
     store.check_writable()
-    generated: dict[str, ArtifactRef] = {}
-    components: dict[str, ArtifactRef] = {}
-    for name, paths in summary.components.items():
-        components[name], files = _put(store, folder, name, paths)
-        generated |= {f"file:{name}/{path}": ref for path, ref in files.items()}
+    with catalog.leases.writing(f"import of {folder.name or folder} for {card.id}"):
+        return _import(catalog, store, card, summary, origin)
+
+
+def _import(
+    catalog: Catalog, store: ArtifactStore, card: Card, summary: FolderSummary, origin: str
+) -> dict[str, WeightVersion]:
+    stored = {name: _put(store, summary.folder, name, paths) for name, paths in summary.components.items()}
+    components = {name: component.manifest for name, component in stored.items()}
     components[RECIPE] = put_recipe(store, summary.recipe)
-    generated |= {f"weights:{name}": ref for name, ref in components.items()}
+    faults.hit("import.stored")
 
     digests = {name: ref.digest for name, ref in components.items()}
     live = catalog.weights.live(card.id)
     if digests == {name: version.digest for name, version in live.items()}:
+        # The same again, and all of it stored: rows that were marked as lost or collected meanwhile are back.
+        catalog.artifacts.record_many(_every_object(components, stored))
         return live
     run = catalog.runs.record_completed(
         "import",
         card=card.id,
-        parameters={"folder": str(folder), "origin": origin},
-        used={},
-        generated=generated,
+        parameters={"folder": str(summary.folder), "origin": origin},
+        generated={f"weights:{name}": ref for name, ref in components.items()},
+        members={component.manifest.digest: component.members for component in stored.values()},
     )
+    faults.hit("import.recorded")
     return catalog.weights.publish_all(card.id, digests, run.id)
+
+
+def _every_object(
+    components: Mapping[str, ArtifactRef], stored: Mapping[str, StoredComponent]
+) -> list[ArtifactRef]:
+    members = (ref for component in stored.values() for ref in component.members.values())
+    return [*components.values(), *(ref for ref in members if isinstance(ref, ArtifactRef))]
 
 
 def put_recipe(store: ArtifactStore, recipe: Recipe) -> ArtifactRef:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutoscope.platform.artifacts.manifest import ComponentManifest
+from mutoscope.platform.artifacts.manifest import ComponentManifest, iter_members
 from mutoscope.platform.cli import doctor, starter
 from mutoscope.platform.cli.home import Home
 from tests.cli.conftest import Command
@@ -57,8 +57,8 @@ def test_a_prepared_home_without_a_stack(prepared: Home, mutoscope: Command) -> 
 def test_damaged_weights_are_found(prepared: Home, mutoscope: Command, damage: str) -> None:
     version = prepared.catalog.weights.live("wan-i2v")["vae"]
     manifest = ComponentManifest.parse(prepared.store.get(version.digest))
-    file = max(manifest.files, key=lambda one: one.size)
-    path = prepared.store.local_path(file.digest)
+    member = max(iter_members(manifest), key=lambda one: one.size or 0)
+    path = prepared.store.local_path(member.digest)
     assert path is not None
     path.chmod(0o644)
     if damage == "missing":
@@ -69,7 +69,7 @@ def test_damaged_weights_are_found(prepared: Home, mutoscope: Command, damage: s
         path.write_bytes(data)
     finding = findings(mutoscope)["weights"]
     assert finding["level"] == "fail"
-    assert finding["detail"].startswith(f"wan-i2v: vae/{file.path}: ")
+    assert finding["detail"].startswith(f"wan-i2v: vae/{member.path}: ")
     assert "weights import" in finding["remedy"]
 
 

@@ -3,7 +3,8 @@
     kind                                  value                                        encoding
     image                                 uint8 (H, W, 3)                              PNG
     video                                 uint8 (T, H, W, 3)                           MP4, H.264, BT.709
-    latent, embedding, trajectory         array, or mapping of arrays                  safetensors
+    latent, embedding                     array, or mapping of arrays                  safetensors
+    trajectory                            TrajectoryGroup                              safetensors
     text                                  str                                          UTF-8
     json, reward, weights (a manifest)    plain JSON data                              JSON, keys sorted
     blob                                  bytes                                        as they are
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mutoscope.platform.artifacts.codecs import image, json, tensors, text, video
+from mutoscope.platform.artifacts.codecs import image, json, tensors, text, trajectory, video
 from mutoscope.platform.artifacts.codecs.encoded import Encoded
 from mutoscope.platform.errors import InvalidParameter
 
@@ -27,7 +28,7 @@ _ENCODERS = {
     "video": video.encode,
     "latent": tensors.encode,
     "embedding": tensors.encode,
-    "trajectory": tensors.encode,
+    "trajectory": trajectory.encode,
     "text": text.encode,
     "json": json.encode,
     "reward": json.encode,
@@ -39,6 +40,7 @@ _DECODERS = {
     "image/webp": image.decode,
     video.MEDIA_TYPE: video.decode,
     tensors.MEDIA_TYPE: tensors.decode,
+    trajectory.MEDIA_TYPE: trajectory.decode,
     text.MEDIA_TYPE: text.decode,
     json.MEDIA_TYPE: json.decode,
 }

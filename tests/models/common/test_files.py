@@ -18,7 +18,7 @@ def test_the_header_of_a_whole_file(tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "x.safetensors", metadata={"format": "pt"})
     header = read_safetensors_header(tmp_path / "x.safetensors")
     assert set(header) == {"a", "b"}
-    assert (header["a"]["dtype"], header["a"]["shape"]) == ("F32", [2, 3])
+    assert (header["a"].dtype, header["a"].shape, header["a"].size) == ("F32", (2, 3), 24)
 
 
 def test_a_file_without_tensors_is_whole(tmp_path: Path) -> None:
