@@ -41,6 +41,13 @@ POINTS = frozenset(
         "fsck.before_repair",  # a fault is known, nothing is done about it
         "fsck.quarantined",  # a damaged object is set aside, its row still says present
         "fsck.marked",  # a row says that its bytes are lost, nobody has looked once more
+        "gc.after_mark",  # it is known what may go, nothing is done about it
+        "gc.after_tombstone",  # rows of a batch are tombstones, their bytes are still in objects/
+        "gc.trash",  # between two moves to the trash
+        "gc.after_trash",  # a batch is in the trash, since when is not noted
+        "gc.after_settle",  # that is noted, what was revived meanwhile is still in the trash
+        "gc.before_purge",  # a batch is marked and counted as removed, its bytes lie in the trash
+        "gc.after_purge",  # they are gone
         "worker.after_claim",  # leased, nothing computed
         "worker.step",  # between two steps
         "worker.before_put",  # computed, no byte stored

@@ -78,6 +78,11 @@ class Artifacts:
         with self._database.write() as connection:
             record_all(self._database, connection, [ref])
 
+    def record_many(self, refs: Iterable[ArtifactRef]) -> None:
+        """As `record`, for several in one transaction; tombstones among them are present again."""
+        with self._database.write() as connection:
+            record_all(self._database, connection, refs)
+
     def get(self, digest: str) -> ArtifactRef | None:
         """The reference with that full digest."""
         with self._database.read() as connection:

@@ -112,15 +112,27 @@ class Collections:
         with self._database.write() as connection:
             self.require(connection, id_, holder, expires_at=now() + float(seconds))
 
-    def enter(self, id_: str, holder: str, phase: str) -> None:
-        """Note where the collection is. Raises LeaseLost."""
+    def enter(self, id_: str, holder: str, phase: str, *, horizon: float | None = None) -> None:
+        """Note where the collection is, and from when its mark is. Raises LeaseLost."""
+        values = {"phase": phase} if horizon is None else {"phase": phase, "horizon": horizon}
         with self._database.write() as connection:
-            self.require(connection, id_, holder, phase=phase)
+            self.require(connection, id_, holder, **values)
 
     def add(self, id_: str, holder: str, counts: Mapping[str, int]) -> None:
         """Count what was done. Raises LeaseLost."""
         with self._database.write() as connection:
             self.count(connection, id_, holder, counts)
+
+    def leave(self, id_: str, holder: str) -> None:
+        """Let anybody take the collection over at once. Nothing happens if somebody has."""
+        with self._database.write() as connection:
+            connection.execute(
+                update(collections)
+                .where(
+                    collections.c.id == id_, collections.c.holder == holder, collections.c.state == "running"
+                )
+                .values(expires_at=now() - 1.0)
+            )
 
     def finish(self, id_: str, holder: str) -> CollectionRecord:
         """The collection is done. Raises LeaseLost."""

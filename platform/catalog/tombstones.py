@@ -23,9 +23,11 @@ from typing import Any
 
 from sqlalchemy import Connection, ScalarSelect, case, func, or_, select, union_all, update
 
+from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.collections import CollectionRecord, Collections
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.members import held_by
 from mutoscope.platform.catalog.reachability import (
     Policy,
     is_member,
@@ -35,7 +37,8 @@ from mutoscope.platform.catalog.reachability import (
     stays,
 )
 from mutoscope.platform.catalog.tables import artifacts, leases, pins, runs, workflow_runs
-from mutoscope.platform.errors import CatalogError
+from mutoscope.platform.errors import CatalogError, UnknownReference
+from mutoscope.platform.refs import ArtifactRef
 
 _DEAD_RUN_SECONDS = 86_400.0
 """A run whose lease ran out this long ago has no worker that could still record anything."""
@@ -56,14 +59,12 @@ class Verdict:
         remove: marked as removed for good; their bytes may go now.
         wait: their time has not come, or somebody may still need them.
         unknown: without a row.
-        age: seconds since the youngest of `remove` was settled in the trash.
     """
 
     restore: list[str]
     remove: list[str]
     wait: list[str]
     unknown: list[str]
-    age: float = 0.0
 
 
 class Tombstones:
@@ -130,9 +131,19 @@ class Tombstones:
             )
 
     def judge(
-        self, collection: CollectionRecord, holder: str, digests: Sequence[str], grace_seconds: float
+        self,
+        collection: CollectionRecord,
+        holder: str,
+        digests: Sequence[str],
+        grace_seconds: float,
+        writing_elsewhere: float = 0.0,
     ) -> Verdict:
-        """Decide about artifacts whose bytes lie in the trash. What is to be removed is counted here."""
+        """Decide about artifacts whose bytes lie in the trash. What is to be removed is counted here.
+
+        Args:
+            writing_elsewhere: seconds for which somebody has been writing to the store whom this catalog
+                does not know.
+        """
         with self._database.write() as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
@@ -144,7 +155,7 @@ class Tombstones:
                 .where(artifacts.c.collected_at.is_(None))
                 .values(collected_at=now())
             )
-            verdict = _verdict(connection, digests, set(locked), grace_seconds)
+            verdict = _verdict(connection, digests, set(locked), grace_seconds, writing_elsewhere)
             removed = connection.execute(
                 update(artifacts)
                 .where(artifacts.c.digest.in_(verdict.remove), artifacts.c.purged_at.is_(None))
@@ -157,14 +168,30 @@ class Tombstones:
             )
         return verdict
 
-    def revive(self, digest: str) -> None:
-        """The bytes are back in objects/: the row is present again, as if made now."""
+    def revive(self, digest: str) -> bool:
+        """The bytes are back in objects/: the row is present again, as if made now. False if it was all
+        along."""
         with self._database.write() as connection:
-            connection.execute(
+            revived = connection.execute(
                 update(artifacts)
                 .where(artifacts.c.digest == digest, artifacts.c.state == "tombstone")
                 .values(state="present", created_at=now())
             )
+        return bool(revived.rowcount)
+
+    def references(self, digests: Sequence[str]) -> dict[str, ArtifactRef]:
+        """The references of those that have a row."""
+        query = select(*REF_COLUMNS).where(artifacts.c.digest.in_(digests))
+        with self._database.read() as connection:
+            return {row.digest: to_ref(row) for row in connection.execute(query)}
+
+    def with_members(self, digest: str) -> list[ArtifactRef]:
+        """The artifact, and everything it cannot be read without. Raises UnknownReference."""
+        known = self.references([digest])
+        if digest not in known:
+            raise UnknownReference(f"no artifact has the digest {digest!r}: `mutoscope ls` lists them")
+        with self._database.read() as connection:
+            return [known[digest], *held_by(connection, [digest])]
 
     def states(self, digests: Sequence[str]) -> dict[str, str]:
         """``present`` or ``tombstone`` of those that have a row."""
@@ -231,27 +258,29 @@ def _revive_wanted(connection: Connection, digests: Sequence[str]) -> None:
 
 
 def _verdict(
-    connection: Connection, digests: Sequence[str], locked: set[str], grace_seconds: float
+    connection: Connection,
+    digests: Sequence[str],
+    locked: set[str],
+    grace_seconds: float,
+    writing_elsewhere: float,
 ) -> Verdict:
     oldest = _oldest_writer()
     age = now() - artifacts.c.collected_at
     due = case(
         (artifacts.c.state == "present", "restore"),
         (artifacts.c.purged_at.is_not(None), "remove"),
-        (age < float(grace_seconds), "wait"),
+        (age < max(float(grace_seconds), float(writing_elsewhere)), "wait"),
         (artifacts.c.collected_at >= func.coalesce(oldest, artifacts.c.collected_at + 1), "wait"),
         (artifacts.c.digest.in_(leased()), "wait"),
         else_="remove",
     )
-    query = select(artifacts.c.digest, due.label("due"), age.label("age"))
+    query = select(artifacts.c.digest, due.label("due"))
     rows = connection.execute(query.where(artifacts.c.digest.in_(digests))).all()
     found: dict[str, list[str]] = {"restore": [], "remove": [], "wait": []}
     for row in rows:
         found[row.due if row.digest in locked else "wait"].append(row.digest)
     known = {row.digest for row in rows}
-    going = set(found["remove"])
-    youngest = min((row.age for row in rows if row.digest in going), default=0.0)
-    return Verdict(**found, unknown=[digest for digest in digests if digest not in known], age=youngest)
+    return Verdict(**found, unknown=[digest for digest in digests if digest not in known])
 
 
 def _oldest_writer() -> ScalarSelect[Any]:

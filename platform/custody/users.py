@@ -96,8 +96,8 @@ def require_all(store: ArtifactStore, shown: Sequence[Catalog]) -> None:
     if strangers:
         listed = ", ".join(map(str, strangers))
         raise SharedStore(
-            f"the store {store.root_url} is also used by {listed}: give each with --also URL, or, if it is gone "
-            "for good, drop it with --forget ID"
+            f"the store {store.root_url} is also used by {listed}: give each with --also URL, or, if it "
+            "is gone for good, drop it with --forget ID"
         )
 
 
