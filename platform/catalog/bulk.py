@@ -1,11 +1,11 @@
 """Rows in bulk: histories brought from another system, archives, synthetic catalogs.
 
-The everyday calls write one run with its edges; each statement goes through SQLAlchemy, for which a row costs
-some tens of microseconds. Here a batch of rows is one statement of the driver: `executemany` on SQLite, arrays
-through `unnest` on Postgres. What the everyday calls promise holds here too: references lead to rows that are
-there, and a row that is there already is left as it is, or the whole block fails when it says otherwise.
-Recording the same rows again is therefore no error and changes nothing, and an import that was killed is
-repeated.
+The everyday calls write one run with its edges; each statement goes through SQLAlchemy, for which a row
+costs some tens of microseconds. Here a batch of rows is one statement of the driver: `executemany` on SQLite,
+arrays through `unnest` on Postgres. What the everyday calls promise holds here too: references lead to rows
+that are there, and a row that is there already is left as it is, or the whole block fails when it says
+otherwise. Recording the same rows again is therefore no error and changes nothing, and an import that was
+killed is repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.lineage import Edge
+from mutoscope.platform.catalog.graph import Edge
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, edges, members, runs, workflow_runs
 from mutoscope.platform.catalog.workflows import WorkflowRecord
@@ -69,7 +69,7 @@ class Bulk:
         """Record artifacts. Bytes of those present are in the store already; a tombstone of one comes back to
         life."""
         at = self._connection.execute(select(now())).scalar_one()
-        return self._insert(artifacts, (_artifact(row, at) for row in rows), ())
+        return self._insert(artifacts, (_artifact(row, at) for row in rows), (), _ARTIFACT_COLUMNS)
 
     def workflow_runs(self, records: Iterable[WorkflowRecord]) -> int:
         """Record workflow runs; a parent before its children."""
@@ -96,9 +96,16 @@ class Bulk:
         """Record what containers hold. Raises as `edges`."""
         return self._insert(members, map(_member, found), ("artifact_digest",))
 
-    def _insert(self, table: Table, rows: Iterable[tuple[Any, ...]], settled: Sequence[str]) -> int:
+    def _insert(
+        self,
+        table: Table,
+        rows: Iterable[tuple[Any, ...]],
+        settled: Sequence[str],
+        columns: Sequence[str] = (),
+    ) -> int:
         """Insert in batches; `settled` names the columns in which a row that is there must agree."""
-        statement, new, remaining = _statement(table, self._database.is_sqlite), 0, iter(rows)
+        given = [table.c[name] for name in columns] or list(table.c)
+        statement, new, remaining = _statement(table, given, self._database.is_sqlite), 0, iter(rows)
         while batch := list(itertools.islice(remaining, BATCH)):
             parameters = batch if self._database.is_sqlite else tuple(map(list, zip(*batch, strict=True)))
             try:
@@ -152,13 +159,13 @@ class Bulk:
             yield from self._connection.execute(select(*columns).where(chosen))
 
 
-def _statement(table: Table, sqlite: bool) -> str:
-    columns, key = ", ".join(table.c.keys()), ", ".join(column.name for column in table.primary_key)
+def _statement(table: Table, given: Sequence[Column[Any]], sqlite: bool) -> str:
+    columns, key = ", ".join(c.name for c in given), ", ".join(c.name for c in table.primary_key)
     if sqlite:
-        source = f"values ({', '.join('?' * len(table.c))})"
+        source = f"values ({', '.join('?' * len(given))})"
     else:
-        chosen = ", ".join(f"{c.name}::json" if isinstance(c.type, JSON) else c.name for c in table.c)
-        arrays = ", ".join(f"%s::{_array(column)}" for column in table.c)
+        chosen = ", ".join(f"{c.name}::json" if isinstance(c.type, JSON) else c.name for c in given)
+        arrays = ", ".join(f"%s::{_array(column)}" for column in given)
         source = f"select {chosen} from unnest({arrays}) as given({columns})"
     return f"insert into {table.name} ({columns}) {source} on conflict ({key}) do {_on_conflict(table)}"
 
@@ -180,6 +187,9 @@ _encode = json.JSONEncoder(default=dict).encode
 
 def _json(value: Any) -> str | None:
     return None if value is None else _encode(value)
+
+
+_ARTIFACT_COLUMNS = ("digest", "kind", "media_type", "size", "meta", "state", "created_at", "collected_at")
 
 
 def _artifact(row: ArtifactRow, at: float) -> tuple[Any, ...]:

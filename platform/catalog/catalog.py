@@ -9,6 +9,7 @@ from mutoscope.platform.catalog import schema
 from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.audit import Audit
 from mutoscope.platform.catalog.bulk import Bulk
+from mutoscope.platform.catalog.calendar import Calendar
 from mutoscope.platform.catalog.calls import Calls
 from mutoscope.platform.catalog.collections import Collections
 from mutoscope.platform.catalog.contradictions import Contradictions
@@ -45,6 +46,7 @@ class Catalog:
         self.incidents = Incidents(database)
         self.calls = Calls(database)
         self.transfer = Merging(database)
+        self.calendar = Calendar(database)
         self.audit = Audit(database)
         self.contradictions = Contradictions(database)
         self.leases = Leases(database)
@@ -74,11 +76,15 @@ class Catalog:
         return cls(database)
 
     @staticmethod
-    def migrate(database_url: str) -> None:
-        """Create or upgrade the database to the code's revision. Safe from several processes at once."""
+    def migrate(database_url: str, progress: schema.Progress | None = None) -> None:
+        """Create or upgrade the database to the code's revision. Safe from several processes at once.
+
+        Args:
+            progress: told how far a long upgrade is: what it does, and rows done of rows in all.
+        """
         database = Database(database_url)
         try:
-            schema.migrate(database)
+            schema.migrate(database, progress)
         finally:
             database.close()
 

@@ -17,6 +17,7 @@ from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
 from mutoscope.platform.catalog.incidents import add_incident
+from mutoscope.platform.catalog.members import Members, record_members
 from mutoscope.platform.catalog.records import RenewResult, RunRecord, Standing
 from mutoscope.platform.catalog.tables import in_flight, runs
 from mutoscope.platform.errors import InvalidParameter, LeaseLost
@@ -132,7 +133,7 @@ class Claims:
         with self._database.read() as connection:
             if connection.execute(_ANY, which).first() is None:
                 return []
-        with self._database.write(news=True) as connection:  # a run may be given up on the way
+        with self._database.write() as connection:
             return _take_next(connection, which, worker_id, lease_seconds, limit)
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
@@ -166,11 +167,16 @@ class Claims:
         worker_id: str,
         outputs: Mapping[str, ArtifactRef],
         timings: Mapping[str, float] | None = None,
+        *,
+        members: Mapping[str, Members] | None = None,
     ) -> RunRecord:
         """Record outputs (their bytes are stored already), generated edges and the state, in one transaction.
 
         When an earlier success of the same memo key has other digests, both stand and a determinism incident
         is recorded.
+
+        Args:
+            members: what the containers among the outputs hold, by the container's digest.
 
         Raises:
             LeaseLost: the run is not the worker's; nothing is recorded.
@@ -180,6 +186,7 @@ class Claims:
             run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, error=None)
             record_all(self._database, connection, outputs.values())
             add_edges(connection, run_id, "generated", digests)
+            record_members(self._database, connection, members or {})
             _compare_with_earlier(connection, run, digests)
         return run
 

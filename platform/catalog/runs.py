@@ -4,18 +4,18 @@ to a run is in `claims`."""
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
-from sqlalchemy.exc import IntegrityError
 
 from mutoscope.platform.catalog.artifacts import prefix_range, record_all
 from mutoscope.platform.catalog.calls import PassedOver, add_call
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
+from mutoscope.platform.catalog.members import CONTAINER_KIND, Members, held_by, record_members
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.catalog.tables import edges, in_flight, runs
 from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
@@ -67,12 +67,7 @@ class Runs(Claims):
                 with self._database.write() as connection:
                     add_call(connection, hit.id, spec.workflow_run_id, "hit")
                 return Enqueued(hit, "hit")
-            try:
-                queued = self._queue(spec, judged, passed_over)
-            except IntegrityError:
-                if spec.memo_key is not None and self._in_flight(spec.memo_key) is not None:
-                    continue  # another connection queued the key between our look and our insert (Postgres)
-                raise
+            queued = self._queue(spec, judged, passed_over)
             if queued is not None:
                 return queued
 
@@ -164,7 +159,7 @@ class Runs(Claims):
         `force`. A queued run ends at once; a running one is stopped by its worker, which learns of it when it
         renews its lease.
         """
-        with self._database.write() as connection:
+        with self._database.write(news=True) as connection:
             waiters = runs.c.waiters - 1
             last = true() if force else or_(runs.c.cancel_requested, waiters <= 0)
             connection.execute(
@@ -190,22 +185,22 @@ class Runs(Claims):
         seed: int | None = None,
         timings: Mapping[str, float] | None = None,
         workflow_run_id: str | None = None,
+        members: Mapping[str, Members] | None = None,
     ) -> RunRecord:
         """Record work done outside the queue (an import, a train step) with its edges, in one transaction.
 
         Args:
             generated, used: role to artifact; a digest alone will do for one the catalog knows.
+            members: what the containers among those generated hold, by the container's digest.
 
         Raises:
             UnknownReference: it does not know it.
         """
         run_id, used = new_id(), used or {}
         with self._database.write() as connection:
-            record_all(
-                self._database,
-                connection,
-                [*generated.values(), *(ref for ref in used.values() if isinstance(ref, ArtifactRef))],
-            )
+            referred = [ref for ref in used.values() if isinstance(ref, ArtifactRef)]
+            record_all(self._database, connection, referred, stored=False)
+            record_all(self._database, connection, generated.values())
             connection.execute(
                 insert(runs).values(
                     id=run_id,
@@ -227,6 +222,7 @@ class Runs(Claims):
             require_known(connection, digests)
             add_edges(connection, run_id, "used", digests)
             add_edges(connection, run_id, "generated", {role: ref.digest for role, ref in generated.items()})
+            record_members(self._database, connection, members or {})
         return self.get(run_id)
 
     def _find_hit(
@@ -241,7 +237,7 @@ class Runs(Claims):
             return None, [], None
         with self._database.read() as connection:
             succeeded = [to_run(row) for row in connection.execute(_SUCCESSES, {"key": memo_key})]
-            outputs = [roles(connection, run.id, "generated") for run in succeeded]
+            outputs = [_needed(connection, run.id) for run in succeeded]
         passed_over = None
         for run, refs in zip(succeeded, outputs, strict=True):
             fault = _fault(run.id, refs, present)
@@ -253,23 +249,27 @@ class Runs(Claims):
     def _queue(
         self, spec: RunSpec, judged: builtins.list[str], passed_over: PassedOver | None
     ) -> Enqueued | None:
-        """Attach to the run under way, or insert one; None when a success appeared that has not been
-        judged."""
-        with self._database.write() as connection:
+        """Attach to the run under way, or insert one; None when a success appeared that has not been judged.
+
+        Callers of one key take turns. Attaching comes before the second look at the successes: a run that
+        ends in between is met by one of the two.
+        """
+        with self._database.write(news=True) as connection:
             if spec.memo_key is not None:
-                if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
-                    return None
+                self._database.serialise(connection, f"memo {spec.memo_key}")
                 attach = {"key": spec.memo_key, "wish": spec.priority}
                 attached = connection.execute(_ATTACH, attach).one_or_none()
                 if attached is not None:
                     add_call(connection, attached.id, spec.workflow_run_id, "attached")
                     return Enqueued(to_run(attached), "attached")
+                if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
+                    return None
             run = self._insert(connection, spec)
             add_call(connection, run.id, spec.workflow_run_id, "new", passed_over)
             return Enqueued(run, "new")
 
     def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
-        record_all(self._database, connection, spec.inputs.values())
+        record_all(self._database, connection, spec.inputs.values(), stored=False)
         values = {name: getattr(spec, name) for name in _SPEC_COLUMNS}
         values["parameters"] = dict(spec.parameters)
         values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
@@ -285,17 +285,18 @@ class Runs(Claims):
         add_edges(connection, run.id, "used", used)
         return run
 
-    def _in_flight(self, memo_key: str) -> str | None:
-        query = select(runs.c.id).where(runs.c.memo_key == memo_key, in_flight)
-        with self._database.read() as connection:
-            return connection.execute(query).scalar_one_or_none()
+
+def _needed(connection: Connection, run_id: str) -> list[ArtifactRef]:
+    """What a run generated, and what containers among that consist of."""
+    made = list(roles(connection, run_id, "generated").values())
+    return [*made, *held_by(connection, (ref.digest for ref in made if ref.kind == CONTAINER_KIND))]
 
 
-def _fault(run_id: str, outputs: Mapping[str, ArtifactRef], present: Present | None) -> PassedOver | None:
+def _fault(run_id: str, outputs: Sequence[ArtifactRef], present: Present | None) -> PassedOver | None:
     """Why a success cannot answer; None when it can."""
     if present is None:
         return PassedOver(run_id, "replay")
     if not outputs:
         return PassedOver(run_id, "empty")
-    absent = tuple(ref.digest for ref in outputs.values() if not present(ref))
+    absent = tuple(ref.digest for ref in outputs if not present(ref))
     return PassedOver(run_id, "absent", absent) if absent else None

@@ -139,11 +139,13 @@ Index(
     sqlite_where=in_flight,
     postgresql_where=in_flight,
 )
-# The queue proper: small however long the history grows.
+# The queue proper, in the order in which runs are claimed: small however long the history grows, and never
+# sorted.
 Index(
     "ix_runs_queue",
-    runs.c.priority,
+    runs.c.priority.desc(),
     runs.c.created_at,
+    runs.c.id,
     sqlite_where=in_flight,
     postgresql_where=in_flight,
 )

@@ -98,8 +98,8 @@ class _Listener:
         try:
             with clear_errors(self._database.shown_url):
                 connection = self._database.engine.raw_connection()
-            connection.detach()  # it is not for others, nor counted among the pool's
             self._driver = connection.driver_connection
+            connection.detach()  # it is not for others, nor counted among the pool's
             self._driver.autocommit = True
             self._driver.execute(f"listen {CHANNEL}")
         except (CatalogError, *self._errors):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from mutoscope.platform.catalog import Catalog
@@ -11,3 +13,11 @@ from mutoscope.platform.catalog import Catalog
 def catalog(any_catalog: Catalog) -> Catalog:
     """An empty catalog, open; on SQLite and on Postgres."""
     return any_catalog
+
+
+@pytest.fixture
+def sqlite_catalog(catalog_url: str) -> Iterator[Catalog]:
+    """For what is about SQLite, or about its file."""
+    opened = Catalog.open(catalog_url)
+    yield opened
+    opened.close()

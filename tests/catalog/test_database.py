@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import importlib
 import pkgutil
-import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import ClauseElement, Connection, event, insert, select
+from sqlalchemy import ClauseElement, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -21,7 +19,7 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.tables import metadata, workers, workflow_runs
 from mutoscope.platform.errors import CatalogError
-from tests.support.records import a_spec, an_artifact, claim, present, queue
+from tests.support.records import a_spec, an_artifact, present
 
 
 def test_a_reader_sees_one_state_throughout(catalog: Catalog) -> None:
@@ -69,7 +67,8 @@ def test_threads_share_a_catalog(catalog: Catalog) -> None:
     assert len(catalog.runs.list(limit=100)) == 10
 
 
-def test_a_broken_database_is_one_line(catalog: Catalog, home: Path) -> None:
+def test_a_broken_database_is_one_line(sqlite_catalog: Catalog, home: Path) -> None:
+    catalog = sqlite_catalog
     catalog.close()
     for path in home.glob("catalog.db*"):
         path.unlink()
@@ -82,56 +81,9 @@ def test_a_broken_database_is_one_line(catalog: Catalog, home: Path) -> None:
 def test_the_clock_is_the_databases(catalog: Catalog) -> None:
     with catalog._database.read() as connection:
         first, second = connection.execute(select(now(), now())).one()
-    # julianday('now') stands still within a statement; 2020 to 2200, in seconds.
-    assert first == second
+    # Within a statement SQLite's stands still and Postgres' goes on; 2020 to 2200, in seconds.
+    assert 0 <= second - first < 1
     assert 1.577e9 < first < 7.3e9
-
-
-@pytest.fixture
-def plans(catalog: Catalog) -> Iterator[dict[str, list[str]]]:
-    """The plan of every query and update executed during the test: SQL to the steps SQLite takes."""
-    seen: dict[str, list[str]] = {}
-
-    def explain(connection: Connection, cursor: Any, statement: str, parameters: Any, *rest: object) -> None:
-        if statement.split()[0] in ("SELECT", "UPDATE", "WITH") and statement not in seen:
-            driver: Any = connection.connection.driver_connection
-            first = parameters[0] if isinstance(parameters, list) else parameters
-            steps = driver.execute(f"EXPLAIN QUERY PLAN {statement}", first).fetchall()
-            seen[statement] = [step[3] for step in steps]
-
-    engine = catalog._database.engine
-    event.listen(engine, "before_cursor_execute", explain)
-    yield seen
-    event.remove(engine, "before_cursor_execute", explain)
-
-
-def test_no_everyday_query_reads_a_whole_table(catalog: Catalog, plans: dict[str, list[str]]) -> None:
-    image, weights = an_artifact("image"), an_artifact("w", "weights")
-    imported = catalog.runs.record_completed("import", generated={"weights:net": weights})
-    catalog.weights.publish("toy-card", "net", weights.digest, imported.id)
-    catalog.weights.live("toy-card")
-    for _ in range(2):  # the second success of the key is compared with the first
-        run = queue(catalog, "key", inputs={"image": image}, weights={"net": weights.digest})
-        catalog.runs.enqueue(a_spec("key"), present=present)
-        catalog.runs.get(run.id)
-        claim(catalog)
-        catalog.runs.progress(run.id, "worker-a", "denoise", 1, 2)
-        catalog.runs.renew("worker-a", [run.id], 60)
-        catalog.runs.succeed(run.id, "worker-a", {"out": an_artifact("out")})
-    catalog.runs.enqueue(a_spec("key"), present=present)
-    catalog.runs.request_cancel(queue(catalog, "other").id)
-    catalog.artifacts.resolve(image.digest[:20])
-    catalog.artifacts.list(limit=5)
-    catalog.runs.list(limit=5)
-    catalog.lineage.weights_of(an_artifact("out").digest)
-    catalog.lineage.down(image.digest, depth=2)
-
-    assert len(plans) > 20
-    tables = "|".join(metadata.tables)
-    # "SCAN runs" reads every row there ever was; "SCAN runs USING INDEX ix_runs_queue" those in flight, and
-    # "... ix_runs_created_at" stops at the limit.
-    scan = re.compile(rf"SCAN ({tables})\b(?! USING (COVERING )?INDEX (ix_\w+_queue|ix_\w+_created_at))")
-    assert {sql: steps for sql, steps in plans.items() if any(map(scan.match, steps))} == {}
 
 
 def statements() -> dict[str, ClauseElement]:
@@ -179,8 +131,10 @@ def test_tables_say_what_they_hold() -> None:
     # Every table of the data model, no more.
     assert set(metadata.tables) == {
         "artifacts",
+        "calls",
         "collections",
         "edges",
+        "identity",
         "incidents",
         "leases",
         "members",

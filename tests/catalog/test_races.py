@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,20 +18,20 @@ ROUNDS = int(os.environ.get("MUTOSCOPE_RACES", "1"))
 pytestmark = pytest.mark.parametrize("round_", range(ROUNDS), ids=lambda n: f"round{n}")
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def fresh(tmp_path: Path, empty_catalog: Path) -> Callable[[], str]:
-    def make() -> str:
-        path = tmp_path / "race.db"
-        shutil.copyfile(empty_catalog, path)
-        return f"sqlite:///{path}"
-
-    return make
+def fresh(kind: str, request: pytest.FixtureRequest) -> str:
+    """An empty catalog's URL."""
+    url: str = request.getfixturevalue("catalog_url" if kind == "sqlite" else "postgres_catalog_url")
+    return url
 
 
-def test_each_key_is_computed_once_and_nobody_meets_a_locked_database(
-    fresh: Callable[[], str], round_: int
-) -> None:
-    url, keys = fresh(), [f"key-{n}" for n in range(12)]
+def test_each_key_is_computed_once_and_nobody_meets_a_locked_database(fresh: str, round_: int) -> None:
+    url, keys = fresh, [f"key-{n}" for n in range(12)]
     orders = [keys[n:] + keys[:n] for n in range(PROCESSES)]
     answers = racers.race(racers.want_and_work, [(url, order) for order in orders])
     assert all(answer == answers[0] for answer in answers), "every caller is answered by the same run"
@@ -47,8 +45,8 @@ def test_each_key_is_computed_once_and_nobody_meets_a_locked_database(
     catalog.close()
 
 
-def test_a_run_is_claimed_by_one_worker(fresh: Callable[[], str], round_: int) -> None:
-    url = fresh()
+def test_a_run_is_claimed_by_one_worker(fresh: str, round_: int) -> None:
+    url = fresh
     catalog = Catalog.open(url)
     queued = {queue(catalog, f"key-{n}").id for n in range(60)}
     claimed = racers.race(racers.claim_all, [(url, 1 + n % 3) for n in range(PROCESSES)])
@@ -56,8 +54,8 @@ def test_a_run_is_claimed_by_one_worker(fresh: Callable[[], str], round_: int) -
     catalog.close()
 
 
-def test_ordinals_have_no_gaps_and_no_doubles(fresh: Callable[[], str], round_: int) -> None:
-    url = fresh()
+def test_ordinals_have_no_gaps_and_no_doubles(fresh: str, round_: int) -> None:
+    url = fresh
     catalog = Catalog.open(url)
     digests = [[an_artifact(f"{n}-{i}", "weights") for i in range(5)] for n in range(PROCESSES)]
     for ref in (ref for refs in digests for ref in refs):
@@ -68,7 +66,12 @@ def test_ordinals_have_no_gaps_and_no_doubles(fresh: Callable[[], str], round_: 
     catalog.close()
 
 
-def test_processes_that_start_together_migrate_once(tmp_path: Path, round_: int) -> None:
-    url = f"sqlite:///{tmp_path / 'deep' / 'catalog.db'}"
+def test_processes_that_start_together_migrate_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, round_: int
+) -> None:
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path / 'deep' / 'catalog.db'}"
+    else:
+        url = request.getfixturevalue("databases").create()
     racers.race(racers.migrate, [(url,)] * 4)
     Catalog.open(url).close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
@@ -214,12 +214,9 @@ def test_completed_work_is_recorded_whole_or_not_at_all(catalog: Catalog) -> Non
     assert catalog.artifacts.list() == []
 
 
-def test_key_parts_stay_readable_without_our_code(catalog: Catalog, home: Path) -> None:
-    import sqlite3
-
+def test_key_parts_stay_readable_without_our_code(catalog: Catalog) -> None:
     queue(catalog, key_parts={"seed": 7, "weights": {"vae": "abc"}})
-    with sqlite3.connect(home / "catalog.db") as plain:
-        (stored,) = plain.execute("select key_parts from runs").fetchone()
-    plain.close()
+    with catalog._database.read() as connection:
+        stored = connection.execute(text("select cast(key_parts as text) from runs")).scalar_one()
     assert json.loads(stored) == {"seed": 7, "weights": {"vae": "abc"}}
     assert catalog.runs.enqueue(a_spec(), present=absent).disposition == "attached"

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from mutoscope import migrations
 from mutoscope.platform.catalog import Catalog, schema
+from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import metadata
 from mutoscope.platform.errors import CatalogError, InvalidInput, SchemaMismatch
+from tests.support.servers import Databases
 
 FOLDER = Path(next(iter(migrations.__path__)))
 
@@ -31,18 +31,70 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'catalog.db'}"
 
 
-def test_the_upgraded_schema_is_the_tables(empty_catalog: Path) -> None:
-    engine = create_engine(f"sqlite:///{empty_catalog}")
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+@pytest.fixture(params=["sqlite", "postgres"])
+def blank_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without any table, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.db'}"
+    made: str = request.getfixturevalue("databases").create()
+    return made
+
+
+def execute(url: str, statement: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(statement))
     engine.dispose()
+
+
+def test_the_upgraded_schema_is_the_tables(any_catalog_url: str) -> None:
+    database = Database(any_catalog_url)
+    assert schema.differences(database) == []
+    database.close()
+
+
+def test_a_difference_is_noticed(any_catalog_url: str) -> None:
+    execute(any_catalog_url, "drop index ix_edges_artifact_digest_direction_run_id")
+    execute(any_catalog_url, "alter table runs add column forgotten integer")
+    database = Database(any_catalog_url)
+    assert len(schema.differences(database)) == 2
+    database.close()
+
+
+def postgres_definitions(url: str) -> dict[str, str]:
+    """Every index and constraint as Postgres writes it, and each column's type."""
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text(
+                "select indexname, indexdef from pg_indexes where schemaname = 'public' "
+                "union all select conname, conrelid::regclass || ' ' || pg_get_constraintdef(oid) "
+                "from pg_constraint where connamespace = 'public'::regnamespace "
+                "union all select c.table_name || '.' || c.column_name, "
+                "c.data_type || ' ' || c.is_nullable || ' ' || coalesce(c.column_default, '') "
+                "from information_schema.columns c join pg_tables t on t.tablename = c.table_name "
+                "where c.table_schema = 'public'"
+            )
+        ).all()
+    engine.dispose()
+    return {name: definition for name, definition in rows if "alembic_version" not in f"{name} {definition}"}
+
+
+def test_conditions_and_checks_agree_on_postgres_too(postgres_catalog_url: str, databases: Databases) -> None:
+    created = databases.create()
+    engine = create_engine(created)
+    metadata.create_all(engine)
+    engine.dispose()
+    upgraded = postgres_definitions(postgres_catalog_url)
+    assert upgraded == postgres_definitions(created)
+    assert "WHERE" in upgraded["uq_runs_memo_key_in_flight"]
 
 
 def definitions(path: Path) -> Iterator[tuple[str, str]]:
     """Every table and index as SQLite keeps it, spacing, quotes and order of constraints aside."""
     plain = sqlite3.connect(path)
-    for name, text in plain.execute("select name, sql from sqlite_master where sql is not null"):
-        head, body, tail = re.fullmatch(r"(.*?)\((.*)\)(.*)", re.sub(r"\s+", " ", text)).groups()  # type: ignore[union-attr]
+    for name, definition in plain.execute("select name, sql from sqlite_master where sql is not null"):
+        head, body, tail = re.fullmatch(r"(.*?)\((.*)\)(.*)", re.sub(r"\s+", " ", definition)).groups()  # type: ignore[union-attr]
         parts = sorted(part.strip() for part in re.split(r",(?![^(]*\))", body))
         unquoted = head.strip().replace('"', "")
         yield name, f"{unquoted} ({', '.join(parts)}) {tail.strip()}"
@@ -118,12 +170,10 @@ def test_a_missing_catalog_is_not_created_by_opening_it(url: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_of_something_else_is_refused(url: str, tmp_path: Path) -> None:
-    plain = sqlite3.connect(tmp_path / "catalog.db")
-    plain.execute("create table shopping (item)")
-    plain.close()
+def test_a_database_of_something_else_is_refused(blank_url: str) -> None:
+    execute(blank_url, "create table shopping (item text)")
     with pytest.raises(SchemaMismatch, match="has no schema"):
-        Catalog.open(url)
+        Catalog.open(blank_url)
 
 
 @pytest.mark.parametrize(
@@ -133,26 +183,19 @@ def test_a_database_of_something_else_is_refused(url: str, tmp_path: Path) -> No
         ("9999", r"newer than this Mutoscope .* upgrade"),
     ],
 )
-def test_another_revision_is_refused_with_a_remedy(
-    url: str, tmp_path: Path, revision: str, message: str
-) -> None:
-    Catalog.migrate(url)
-    plain = sqlite3.connect(tmp_path / "catalog.db")
-    plain.execute("update alembic_version set version_num = ?", (revision,))
-    plain.commit()
-    plain.close()
+def test_another_revision_is_refused_with_a_remedy(any_catalog_url: str, revision: str, message: str) -> None:
+    execute(any_catalog_url, f"update alembic_version set version_num = '{revision}'")
     with pytest.raises(SchemaMismatch, match=message):
-        Catalog.open(url)
+        Catalog.open(any_catalog_url)
 
 
-def test_a_newer_database_is_not_migrated(url: str, tmp_path: Path) -> None:
-    Catalog.migrate(url)
-    plain = sqlite3.connect(tmp_path / "catalog.db")
-    plain.execute("update alembic_version set version_num = '9999'")
-    plain.commit()
-    plain.close()
-    with pytest.raises(SchemaMismatch, match="newer than this Mutoscope"):
-        Catalog.migrate(url)
+@pytest.mark.parametrize(
+    ("revision", "message"), [("9999", "newer than this Mutoscope"), ("0000", "which no Mutoscope made")]
+)
+def test_what_cannot_be_upgraded_is_left_alone(any_catalog_url: str, revision: str, message: str) -> None:
+    execute(any_catalog_url, f"update alembic_version set version_num = '{revision}'")
+    with pytest.raises(SchemaMismatch, match=message):
+        Catalog.migrate(any_catalog_url)
 
 
 def test_a_failed_migration_leaves_the_database_as_it_was(
@@ -176,7 +219,10 @@ def test_a_failed_migration_leaves_the_database_as_it_was(
     Catalog.open(url)
 
 
-@pytest.mark.parametrize("bad", ["nonsense", "nosuchdialect://x", "sqlite+nosuchdriver:///x"])
+@pytest.mark.parametrize(
+    "bad",
+    ["nonsense", "nosuchdialect://x", "sqlite+nosuchdriver:///x", "mysql://here/x", "postgresql+old://x"],
+)
 def test_a_url_that_is_no_database_is_refused(bad: str) -> None:
     with pytest.raises(InvalidInput, match=r"database_url.*sqlite:////"):
         Catalog.open(bad)
