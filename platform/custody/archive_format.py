@@ -50,7 +50,9 @@ Unpack it with `tar xf`, or bring it into another home with `mutoscope import FI
 """
 
 OBJECT_NAME = re.compile(r"objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID = re.compile(r"0[0-9a-f]{7}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""UUIDv7 of a year below 2500: ids are taken apart for their time."""
+
 OUTPUT_NAME = re.compile(r"outputs/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 ROW_BYTES = 16 << 20
@@ -155,7 +157,7 @@ def _checked(row: Row, where: str) -> Row:
             raise ArchiveInvalid(f"{where}: media_type is longer than 127 characters")
     key = getattr(row, "id", None)
     if isinstance(key, str) and not _ID.fullmatch(key):
-        raise ArchiveInvalid(f"{where}: id={key[:40]!r} is no UUID")
+        raise ArchiveInvalid(f"{where}: id={key[:40]!r} is no UUIDv7")
     return row
 
 

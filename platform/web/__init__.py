@@ -4,7 +4,6 @@
     content      an artifact's bytes: ranges, entity tags, media types
     poster       the first frame of a video, as PNG
     views        what a page shows, gathered from the catalog
-    tree         an artifact's lineage as a tree to render
     templates/   the pages (Jinja, autoescaped); static/ their style sheet. No script anywhere.
 
 `python -m mutoscope.platform.web --port 4280` serves it.

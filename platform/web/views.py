@@ -9,7 +9,7 @@ from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
 from mutoscope.platform.refs import ArtifactRef
-from mutoscope.platform.web.tree import ArtifactLeaf, build_tree
+from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
 
 SHEET_ITEMS = 24
 _RECENT_RUNS = 2 * SHEET_ITEMS
