@@ -48,7 +48,7 @@ def restore(catalog: Catalog, store: ArtifactStore, digest: str) -> Sequence[Art
         was_trashed = store.restore(ref.digest)
         if not was_trashed and not store.contains(ref.digest):
             raise ArtifactMissing(
-                f"{ref} was removed for good: replay the run that made it, which `mutoscope lineage {ref}` names"
+                f"{ref} was removed for good: replay the run that made it; `mutoscope lineage {ref}` names it"
             )
         if catalog.tombstones.revive(ref.digest) or was_trashed:
             back.append(ref)
