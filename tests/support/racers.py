@@ -7,8 +7,11 @@ processes, in milliseconds.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog
@@ -46,6 +49,24 @@ def _run(target: Callable[..., Any], arguments: Sequence[Any], start: Any, resul
         results.put(target(*arguments))
     except BaseException as error:
         results.put(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def killed_at(point: str, marker: Path, target: Callable[..., Any], *arguments: Any) -> None:
+    """Run `target` in a process that kills itself at a fault point, and prove that it died there."""
+    environment = {"MUTOSCOPE_FAULT": f"{point}:kill", "MUTOSCOPE_FAULT_MARKER": str(marker)}
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_with_environment, args=(environment, target, arguments))
+    process.start()
+    process.join(PATIENCE_S)
+    assert process.exitcode == -signal.SIGKILL, f"exit {process.exitcode}"
+    assert marker.read_text() == f"{point}\n", "the fault must have fired"
+
+
+def _with_environment(
+    environment: Mapping[str, str], target: Callable[..., Any], arguments: Sequence[Any]
+) -> None:
+    os.environ.update(environment)  # read at the first fault point, which the server of forks has not passed
+    target(*arguments)
 
 
 def migrate(url: str) -> None:
