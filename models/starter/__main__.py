@@ -15,10 +15,11 @@ MODELS = ("image", "video")
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mutoscope.models.starter", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="train a model from nothing and write its folder")
+    train = commands.add_parser("train", help="train a model and write its folder")
     train.add_argument("model", choices=MODELS)
     train.add_argument("--out", type=Path, required=True, help="folder to write, in diffusers format")
     train.add_argument("--work", type=Path, help="checkpoints and logs (default: OUT.work)")
+    train.add_argument("--start", type=Path, help="a folder of trained weights to go on from (video)")
     train.add_argument("--minutes", type=float, help="time budget; default: the steps of the recipe")
     evaluate = commands.add_parser("evaluate", help="figures on held-out captions by the independent checker")
     evaluate.add_argument("model", choices=MODELS)
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     module = importlib.import_module(f"mutoscope.models.starter.{_MODULE[options.command, options.model]}")
     if options.command == "train":
         work = options.work or options.out.with_name(options.out.name + ".work")
-        module.CURRICULUM.train(options.out, work, minutes=options.minutes)
+        module.CURRICULUM.train(options.out, work, start=options.start, minutes=options.minutes)
         return 0
     figures: dict[str, Any] = module.measure_folder(options.folder, options.captions, options.sheets)
     text = json.dumps(figures, indent=2)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from mutoscope.models.starter.stage import Stage, run
+from mutoscope.platform.errors import InvalidParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Curriculum:
         stages: ``(recipe, workdir)`` to the stages in order. Each is made when the one before it is done, on
             which it builds; the last one exports the whole folder.
         shares: how a time budget is divided, by stage name.
+        onward: ``(recipe, workdir, folder)`` to the stages that go on from the weights in a folder; None
+            where the model has none.
     """
 
     recipe: Any
@@ -34,12 +37,14 @@ class Curriculum:
     lengths: Callable[[Any], Mapping[str, int]]
     stages: Callable[[Any, Path], Iterator[Stage]]
     shares: Mapping[str, float]
+    onward: Callable[[Any, Path, Path], Iterator[Stage]] | None = None
 
     def train(
         self,
         folder: Path,
         workdir: Path,
         *,
+        start: Path | None = None,
         minutes: float | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
@@ -47,9 +52,22 @@ class Curriculum:
 
         Every stage leaves a checkpoint in ``workdir``, so a stopped training continues where it was. Without
         ``minutes`` every stage runs the steps of its recipe; with it, the steps that fit.
+
+        Args:
+            start: a folder of trained weights to go on from, instead of from nothing.
+
+        Raises:
+            InvalidParameter: this model cannot go on from a folder.
         """
         torch.set_num_threads(1)
-        for stage in self.stages(self.recipe, workdir):
+        for stage in self._stages(workdir, start):
             budget = None if minutes is None else minutes * self.shares[stage.name]
             run(stage, workdir, minutes=budget, say=say)
         stage.export(folder)
+
+    def _stages(self, workdir: Path, start: Path | None) -> Iterator[Stage]:
+        if start is None:
+            return self.stages(self.recipe, workdir)
+        if self.onward is None:
+            raise InvalidParameter("start", str(start), "leave it out: this model is trained from nothing")
+        return self.onward(self.recipe, workdir, start)

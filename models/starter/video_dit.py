@@ -47,18 +47,28 @@ def noise_levels(count: int, shift: float, generator: torch.Generator) -> torch.
 
 
 class VideoDitStage(Stage):
-    """Velocity regression; the averaged weights are what ships."""
+    """Velocity regression; the averaged weights are what ships.
+
+    Args:
+        cache: where the bank is kept between processes.
+        dit: a denoiser to go on from, instead of an untrained one.
+    """
 
     name = "video_dit"
 
     def __init__(
-        self, vae: AutoencoderKLWan, captions: CaptionEncoder, recipe: VideoRecipe, cache: Path | None = None
+        self,
+        vae: AutoencoderKLWan,
+        captions: CaptionEncoder,
+        recipe: VideoRecipe,
+        cache: Path | None = None,
+        dit: WanTransformer3DModel | None = None,
     ) -> None:
         config = recipe.dit
         self.config, self.text_config = config, recipe.text
         self.vae = vae.eval().requires_grad_(False)
         self.captions = captions.eval()
-        self.dit = build_dit(config, recipe.text.width)
+        self.dit = dit or build_dit(config, recipe.text.width)
         self.parts = nn.ModuleDict({"dit": self.dit, "text": captions.encoder})
         self.average = Average(self.parts, config.average)
         # The encoder has learned its task already; it follows the denoiser slowly, and by Adam, since much of

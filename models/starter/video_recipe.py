@@ -146,3 +146,7 @@ class VideoRecipe:
     text: VideoTextConfig = field(default_factory=VideoTextConfig)
     dit: VideoDitConfig = field(default_factory=VideoDitConfig)
     polish: VideoPolishConfig = field(default_factory=VideoPolishConfig)
+    onward: VideoDitConfig = field(
+        default_factory=lambda: VideoDitConfig(seed=122, bank_start=2400, bank_size=6400, total_steps=5000)
+    )
+    """The denoiser's, when training goes on from a folder: other noise, a larger bank, a longer schedule."""

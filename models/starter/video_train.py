@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from diffusers import AutoencoderKLWan
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from transformers import UMT5EncoderModel
 
 from mutoscope.models.starter.curriculum import Curriculum
 from mutoscope.models.starter.stage import Stage
 from mutoscope.models.starter.video_dit import VideoDitStage
 from mutoscope.models.starter.video_polish import VideoPolishStage
 from mutoscope.models.starter.video_recipe import VideoRecipe
-from mutoscope.models.starter.video_text import VideoTextStage
+from mutoscope.models.starter.video_text import CaptionEncoder, VideoTextStage
 from mutoscope.models.starter.video_vae import VideoVaeStage
 
 
@@ -61,12 +62,32 @@ def stages(recipe: VideoRecipe, workdir: Path) -> Iterator[Stage]:
     autoencoder = VideoVaeStage(recipe.vae)
     yield autoencoder
     autoencoder.export(workdir)
-    vae = AutoencoderKLWan.from_pretrained(workdir / "vae")
-    # Where it was trained is nobody's business, and would make equal weights differ.
-    vae.register_to_config(_name_or_path="")
     text = VideoTextStage(recipe.text)
     yield text
-    denoiser = VideoDitStage(vae, text.captions, recipe, cache=workdir / "video_bank.pt")
+    yield from _denoising(
+        VideoDitStage(_vae(workdir), text.captions, recipe, workdir / "video_bank.pt"), recipe
+    )
+
+
+def onward(recipe: VideoRecipe, workdir: Path, folder: Path) -> Iterator[Stage]:
+    """The denoiser and the decoder's polish once more, from the weights in ``folder``; its encoder stays."""
+    recipe = replace(recipe, dit=recipe.onward)
+    captions = CaptionEncoder(recipe.text)
+    captions.encoder.load_state_dict(UMT5EncoderModel.from_pretrained(folder / "text_encoder").state_dict())
+    dit = WanTransformer3DModel.from_pretrained(folder / "transformer")
+    yield from _denoising(
+        VideoDitStage(_vae(folder), captions, recipe, workdir / "video_bank.pt", dit), recipe
+    )
+
+
+def _vae(folder: Path) -> AutoencoderKLWan:
+    vae = AutoencoderKLWan.from_pretrained(folder / "vae")
+    # Where it was trained is nobody's business, and would make equal weights differ.
+    vae.register_to_config(_name_or_path="")
+    return vae
+
+
+def _denoising(denoiser: VideoDitStage, recipe: VideoRecipe) -> Iterator[Stage]:
     yield denoiser
     dit, captions = denoiser.averaged()
     yield VideoPolishStage(denoiser.bank, captions, dit, recipe)
@@ -77,5 +98,6 @@ CURRICULUM = Curriculum(
     configure=configure,
     lengths=lengths,
     stages=stages,
+    onward=onward,
     shares={"video_vae": 0.45, "video_text": 0.03, "video_dit": 0.40, "video_polish": 0.12},
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from diffusers import WanImageToVideoPipeline
+from safetensors.torch import load_file
 
+from mutoscope.models.starter import image_train, video_train
 from mutoscope.models.starter.grammar import MOTIONS
 from mutoscope.models.starter.muon import Muon, optimisers_for, orthogonalised
 from mutoscope.models.starter.stage import Stage
@@ -32,6 +35,7 @@ from mutoscope.models.starter.video_recipe import (
 )
 from mutoscope.models.starter.video_text import CaptionEncoder, VideoTextStage
 from mutoscope.models.starter.video_vae import VideoVaeStage, build_vae
+from mutoscope.platform.errors import InvalidParameter
 
 TINY = VideoRecipe(
     vae=VideoVaeConfig(
@@ -109,6 +113,24 @@ def test_an_exported_folder_makes_a_clip_from_an_image(tmp_path: Path) -> None:
     assert frames.shape == (17, 64, 64, 3)
     assert np.array_equal(frames, sampler.reference(trial.caption, trial.truth[0], trial.seed))
     assert not np.array_equal(frames, sampler.reference(trial.caption, trial.truth[0], trial.seed + 1))
+
+
+def test_training_goes_on_from_a_folder(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    _dit().export(first)
+    recipe = replace(TINY, onward=replace(TINY.dit, seed=9, total_steps=2))
+    curriculum = replace(video_train.CURRICULUM, recipe=recipe)
+    curriculum.train(second, tmp_path / "work", start=first, say=lambda line: None)
+
+    def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
+        return load_file(next((folder / part).glob("*.safetensors")))
+
+    before, after = tensors(first, "vae"), tensors(second, "vae")
+    assert all(torch.equal(before[name], after[name]) for name in before if name.startswith("encoder."))
+    before, after = tensors(first, "transformer"), tensors(second, "transformer")
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    with pytest.raises(InvalidParameter, match="trained from nothing"):
+        image_train.CURRICULUM.train(second, tmp_path / "image", start=first)
 
 
 @pytest.mark.parametrize("guidance", [1.0, 2.5])
