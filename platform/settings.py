@@ -31,7 +31,12 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MUTOSCOPE_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=find_home, description="Folder of the embedded defaults.")
-    store_url: str = Field("", description="Artifact store, an fsspec URL. Default: file://HOME/store.")
+    store_url: str = Field(
+        "", description="Artifact store: file:///folder, s3://bucket/prefix. Default: file://HOME/store."
+    )
+    store_deadline_seconds: float = Field(
+        60.0, gt=0, description="How long requests to an S3 store that does not answer are repeated."
+    )
     database_url: str = Field(
         "", description="Catalog, a SQLAlchemy URL. Default: sqlite:///HOME/catalog.db."
     )
@@ -57,6 +62,7 @@ class Settings(BaseSettings):
     poll_seconds: float = Field(
         0.01, gt=0, description="How often an idle worker or waiter looks at the catalog."
     )
+    run_pages: bool = Field(True, description="Write browse pages into the store when a workflow run ends.")
     max_attempts: int = Field(3, ge=1, description="Times a run is taken before it is given up.")
 
     @model_validator(mode="before")

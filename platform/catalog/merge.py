@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, and_, func, insert, or_, select
+from sqlalchemy import Connection, and_, func, insert, or_, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
@@ -164,10 +164,26 @@ class _Merge:
         columns = [workflow_runs.c[item.name] for item in fields(WorkflowRecord)]
         for batch in _batches(parents_first(list(records))):
             rows = self._known(select(*columns), workflow_runs.c.id, batch)
-            fresh = _fresh("workflow run", batch, {row.id: WorkflowRecord(*row) for row in rows}, frozenset())
+            known = {row.id: WorkflowRecord(*row) for row in rows}
+            fresh = _fresh("workflow run", list(self._ended_since(batch, known)), known, frozenset())
             self.result.workflow_runs += [record.id for record in fresh]
             count += self._bulk.workflow_runs(fresh)
         return count
+
+    def _ended_since(
+        self, batch: Sequence[WorkflowRecord], known: dict[str, WorkflowRecord]
+    ) -> Iterator[WorkflowRecord]:
+        """Settles runs of which one side knows the end and the other does not: the end is what counts."""
+        for record in batch:
+            here = known.get(record.id)
+            if here is None or (here.finished_at is None) == (record.finished_at is None):
+                yield record
+            elif here.finished_at is None and replace(record, **_end_of(here)) == here:
+                this = workflow_runs.c.id == record.id
+                self._connection.execute(update(workflow_runs).where(this).values(**_end_of(record)))
+                self.result.workflow_runs.append(record.id)
+            elif replace(here, **_end_of(record)) != record:
+                yield record
 
     def _enter_runs(self, records: Iterable[RunRecord]) -> int:
         count = 0
@@ -354,6 +370,11 @@ def _fresh(noun: str, batch: Sequence[T], known: Mapping[str, T], local: frozens
                     "one of the two histories was altered; nothing was entered"
                 )
     return fresh
+
+
+def _end_of(record: WorkflowRecord) -> dict[str, Any]:
+    """What is open while the run is."""
+    return {name: getattr(record, name) for name in ("state", "outputs", "error", "finished_at")}
 
 
 def _short(value: Any) -> str:

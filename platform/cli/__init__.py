@@ -12,6 +12,8 @@
     run.py          run; follow.py shows a workflow's progress from the catalog
     browse.py       ls, show, get, open
     lineage.py      lineage
+    pages.py        pages url, rebuild, presign
+    archive.py      export, import
     replay.py       replay
     cards.py        cards
     weights.py      weights list, show, import, made

@@ -198,6 +198,7 @@ def describe_workflow(home: Home, run: WorkflowRecord) -> dict[str, Any]:
             "created": render.clock(run.created_at),
             "finished": render.clock(run.finished_at),
             "flow run": run.prefect_flow_run_id,
+            "page": home.run_page_url(run) if run.finished_at is not None else None,
         },
         "parameters": dict(run.parameters),
         "outputs": dict(run.outputs or {}),

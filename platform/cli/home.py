@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from mutoscope.platform.artifacts.store import ArtifactStore
     from mutoscope.platform.catalog.catalog import Catalog
+    from mutoscope.platform.catalog.workflows import WorkflowRecord
     from mutoscope.platform.orchestration.runtime import Runtime
     from mutoscope.platform.orchestration.stack import StackRecord
     from mutoscope.platform.settings import Settings
@@ -57,7 +58,7 @@ class Home:
     def store(self) -> ArtifactStore:
         from mutoscope.platform.artifacts import ArtifactStore
 
-        return ArtifactStore.open(self.settings.store_url)
+        return ArtifactStore.of(self.settings)
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -77,6 +78,10 @@ class Home:
             get_settings.cache_clear()
             self.__dict__["settings"] = get_settings()
         return record
+
+    def run_page_url(self, run: WorkflowRecord) -> str:
+        """Address of a workflow run's browse page in the store."""
+        return self.runtime.run_page_url(run.id, run.workflow, run.parameters)
 
     def artifact_url(self, digest: str) -> str | None:
         """Address of an artifact's page at the gateway, or None when no gateway runs."""

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from mutoscope.platform.cli import browse, cards, demo, doctor, fsck, lineage, replay, run, stack, weights
+from mutoscope.platform.cli import (
+    archive,
+    browse,
+    cards,
+    demo,
+    doctor,
+    fsck,
+    lineage,
+    pages,
+    replay,
+    run,
+    stack,
+    weights,
+)
 from mutoscope.platform.errors import MutoscopeError
 
 app = typer.Typer(
@@ -39,7 +52,7 @@ def _root(
     pass
 
 
-STACK, MAKE, BROWSE, MODELS = "The stack", "Make", "Look", "Models"
+STACK, MAKE, BROWSE, CARRY, MODELS = "The stack", "Make", "Look", "Carry", "Models"
 
 app.command(rich_help_panel=STACK)(stack.up)
 app.command(rich_help_panel=STACK)(stack.down)
@@ -54,6 +67,9 @@ app.command(rich_help_panel=BROWSE)(browse.show)
 app.command(rich_help_panel=BROWSE)(browse.get)
 app.command("open", rich_help_panel=BROWSE)(browse.open_page)
 app.command(rich_help_panel=BROWSE)(lineage.lineage)
+app.add_typer(pages.app, name="pages", rich_help_panel=BROWSE)
+app.command(rich_help_panel=CARRY)(archive.export)
+app.command("import", rich_help_panel=CARRY)(archive.import_)
 app.command(rich_help_panel=MODELS)(cards.cards)
 app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
 

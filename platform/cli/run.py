@@ -174,6 +174,7 @@ def report(
                 "workflow_run": finished.id,
                 "flow_run": finished.prefect_flow_run_id,
                 "flow_run_url": flow_run_url(home, finished),
+                "page": home.run_page_url(finished),
                 "outputs": {
                     name: ref.to_dict()
                     | {"url": home.artifact_url(ref.digest), "file": _text(saved.get(name))}
@@ -188,6 +189,7 @@ def report(
         if url := home.artifact_url(ref.digest):
             render.say(f"{'':<12} {url}")
     render.say(f"{'took':<12} {render.seconds(seconds)}")
+    render.say(f"{'page':<12} {home.run_page_url(finished)}")
     if url := flow_run_url(home, finished):
         render.say(f"{'flow run':<12} {url}")
     return saved

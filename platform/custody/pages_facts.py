@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mutoscope.platform.catalog import ArtifactNode, Catalog, LineageGraph, RunRecord, WorkflowRecord
+from mutoscope.platform.catalog import Catalog, LineageGraph, RunRecord, WorkflowRecord
+from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
 from mutoscope.platform.custody.pages_path import folder_of
 from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
 from mutoscope.platform.errors import UnknownReference
+from mutoscope.platform.refs import SHOWN_DIGITS
 
 FORMAT = "mutoscope.run-page/1"
 
@@ -47,8 +49,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A pinned component: what people call it, and its digest."""
+    """A pinned component of a card: what people call its version, and its digest."""
 
+    card: str
     component: str
     name: str
     digest: str
@@ -166,27 +169,29 @@ def _graphs(catalog: Catalog, digests: Iterable[str]) -> tuple[LineageGraph, ...
 
 def _weights(graphs: Iterable[LineageGraph], catalog: Catalog, steps: Iterable[Step]) -> tuple[Weights, ...]:
     """Every component behind the outputs; those of the steps where nothing came out."""
-    found: dict[tuple[str, str], Weights] = {}
+    found: dict[tuple[str, str, str], Weights] = {}
     for graph in graphs:
         for edge in graph.edges:
-            component = edge.role.partition(":")
-            if edge.direction == "used" and component[:2] == ("weights", ":"):
-                node, run = graph.artifacts[edge.digest], graph.runs[edge.run_id]
-                label = f"{run.card}/{component[2]}"
-                found[label, edge.digest] = Weights(label, _name(node, run), edge.digest, node.present)
+            if edge.direction == "used" and edge.role.startswith(WEIGHTS_ROLE):
+                card, component = graph.runs[edge.run_id].card or "", edge.role.removeprefix(WEIGHTS_ROLE)
+                present = graph.artifacts[edge.digest].present
+                found.setdefault(
+                    (card, component, edge.digest),
+                    Weights(card, component, _name(catalog, card, edge.digest), edge.digest, present),
+                )
     if not found:
         for step in steps:
+            card = step.run.card or ""
             for component, digest in catalog.runs.weights(step.run.id).items():
-                versions = catalog.weights.versions_of_digest(digest)
-                names = [str(v) for v in versions if v.card == step.run.card] or [digest[:12]]
-                label = f"{step.run.card}/{component}"
-                found[label, digest] = Weights(label, names[-1], digest, present=True)
+                name = _name(catalog, card, digest)
+                found[card, component, digest] = Weights(card, component, name, digest, present=True)
     return tuple(found[key] for key in sorted(found))
 
 
-def _name(node: ArtifactNode, run: RunRecord) -> str:
-    named = [str(version) for version in node.versions if version.card == run.card]
-    return named[-1] if named else node.ref.digest[:12]
+def _name(catalog: Catalog, card: str, digest: str) -> str:
+    """The newest of the names that the card has for those bytes; a digest where it has none."""
+    named = [str(version) for version in catalog.weights.versions_of_digest(digest) if version.card == card]
+    return named[-1] if named else digest[:SHOWN_DIGITS]
 
 
 def _plain(known: KnownArtifact) -> dict[str, Any]:

@@ -10,6 +10,7 @@
     context        which workflow is executing here
     runtime        the process's handles: settings, catalog, store
     publish        telemetry for the Prefect UI, off the critical path
+    pages          browse pages of ended runs, off the critical path
     media          media files from outside, as recorded imports
     importing      card folders, as recorded imports
     deployments    workflows on a work pool; the heartbeat automation

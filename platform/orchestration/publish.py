@@ -20,6 +20,7 @@ from prefect.artifacts import (
 )
 from prefect.logging import get_logger
 
+from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import Outcome
 from mutoscope.platform.refs import ArtifactRef
@@ -187,5 +188,8 @@ def _summary(runtime: Runtime, outcome: Outcome) -> str:
         page = runtime.page_url(ref.digest)
         shown = f"[{ref}]({page})" if page else f"`{ref}`"
         lines.append(f"| {slot} | {shown} | {ref.size:,} |")
+    workflow = current_workflow.get()
+    if workflow is not None:
+        lines += ["", f"[The whole run on one page]({workflow.page_url}), once it has ended."]
     lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{str(run.memo_key)[:12]}`."]
     return "\n".join(lines)

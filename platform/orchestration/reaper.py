@@ -14,6 +14,7 @@ from uuid import UUID
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
 from mutoscope.platform.catalog.workflows import WorkflowState
+from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.server import prefect_client
 
@@ -29,7 +30,8 @@ async def reap_workflows() -> tuple[str, ...]:
     Raises:
         ServerUnavailable: no Prefect server answers.
     """
-    workflows = get_runtime().catalog.workflows
+    runtime = get_runtime()
+    workflows = runtime.catalog.workflows
     running = await asyncio.to_thread(workflows.list, state="running", limit=_BATCH)
     by_flow_run = {UUID(row.prefect_flow_run_id): row for row in running if row.prefect_flow_run_id}
     if not by_flow_run:
@@ -48,5 +50,6 @@ async def reap_workflows() -> tuple[str, ...]:
         await asyncio.to_thread(
             workflows.finish, row.id, ended, error={"type": "ProcessDied", "message": line}
         )
+        RUN_PAGES.add(runtime, row.id)
         closed.append(row.id)
     return tuple(closed)

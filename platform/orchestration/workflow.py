@@ -28,6 +28,7 @@ from mutoscope.platform.catalog.workflows import WorkflowState
 from mutoscope.platform.errors import InvalidWorkflow, MutoscopeError
 from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, opened
+from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.plan import draw_seed
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import REGISTRY, Registry, Workflow
@@ -122,10 +123,13 @@ async def _execute(
         values["seed"] = draw_seed()
         get_run_logger().info("seed %d drawn", values["seed"])
     runtime = get_runtime()
+    recorded = {name: _recorded(value) for name, value in values.items()}
+    run_id = await asyncio.to_thread(_open_row, runtime, declared.id, parent, recorded)
     context = WorkflowContext(
-        run_id=await asyncio.to_thread(_open_row, runtime, declared.id, parent, values),
+        run_id=run_id,
         chain=(*(parent.chain if parent else ()), declared.id),
         allowed=frozenset(declared.requires),
+        page_url=runtime.run_page_url(run_id, declared.id, recorded),
         publications=Publications(),
     )
     announce = opened.get()
@@ -143,6 +147,7 @@ async def _execute(
     finally:
         current_workflow.reset(token)
     await asyncio.to_thread(runtime.catalog.workflows.finish, context.run_id, "succeeded", outputs=outputs)
+    RUN_PAGES.add(runtime, context.run_id)
     await context.publications.drain()
     return result
 
@@ -156,6 +161,7 @@ async def _close_failed(runtime: Runtime, context: WorkflowContext, error: BaseE
     record = {"type": type(error).__name__, "message": str(error) or type(error).__name__}
     state: WorkflowState = "cancelled" if cut_short else "failed"
     await asyncio.to_thread(runtime.catalog.workflows.finish, context.run_id, state, error=record)
+    RUN_PAGES.add(runtime, context.run_id)
     if cut_short:
         context.publications.abandon()
     else:
@@ -163,12 +169,12 @@ async def _close_failed(runtime: Runtime, context: WorkflowContext, error: BaseE
 
 
 def _open_row(
-    runtime: Runtime, workflow_id: str, parent: WorkflowContext | None, values: Mapping[str, Any]
+    runtime: Runtime, workflow_id: str, parent: WorkflowContext | None, recorded: Mapping[str, Any]
 ) -> str:
     flow_run = FlowRunContext.get()
     return runtime.catalog.workflows.start(
         workflow_id,
-        {name: _recorded(value) for name, value in values.items()},
+        recorded,
         parent.run_id if parent else None,
         str(flow_run.flow_run.id) if flow_run and flow_run.flow_run else None,
     )

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.pages import Pages
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing, InvalidInput, MutoscopeError
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
@@ -110,7 +111,13 @@ class Gateway:
         return self._page("run.html", view=view, weights=views.weight_names(self._catalog, view.weights))
 
     def workflow_page(self, request: Request) -> Response:
-        return self._page("workflow.html", view=views.workflow(self._catalog, request.path_params["run_id"]))
+        view = views.workflow(self._catalog, request.path_params["run_id"])
+        ended = view.record.finished_at is not None
+        return self._page(
+            "workflow.html",
+            view=view,
+            page=Pages(self._catalog, self._store).url(view.record) if ended else None,
+        )
 
     def _named(self, request: Request) -> ArtifactRef:
         return self._catalog.artifacts.resolve(request.path_params["reference"])

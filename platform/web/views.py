@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
-from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
+from mutoscope.platform.refs import ArtifactRef
 
 SHEET_ITEMS = 24
 _RECENT_RUNS = 2 * SHEET_ITEMS
