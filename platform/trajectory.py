@@ -123,11 +123,11 @@ class TrajectoryGroup:
             raise InvalidParameter(
                 "samples", len(self.samples), f"give one for each of the {len(self.facts.seeds)} seeds"
             )
+        for index, sample in enumerate(self.samples):
+            self._check(f"samples[{index}]", sample)
         shapes = {array.shape for sample in self.samples for array in sample.latents.values()}
         if len(shapes) != 1:
             raise InvalidParameter("latents", sorted(shapes), "use one shape for every latent of the group")
-        for index, sample in enumerate(self.samples):
-            self._check(f"samples[{index}]", sample)
 
     def _check(self, name: str, sample: TrajectorySample) -> None:
         start, stop = self.facts.window

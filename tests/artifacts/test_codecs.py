@@ -48,7 +48,7 @@ def test_pictures_from_outside_are_flattened_to_rgb() -> None:
     assert codecs.decode("image", buffer.getvalue(), "image/jpeg").tolist()[0][0] == [77, 77, 77]
 
 
-@pytest.mark.parametrize("kind", ["latent", "embedding", "trajectory"])
+@pytest.mark.parametrize("kind", ["latent", "embedding"])
 def test_arrays_keep_names_types_and_shapes(kind: str) -> None:
     arrays = {
         "float16": ARRAY.astype(np.float16),

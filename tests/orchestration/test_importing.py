@@ -7,11 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from mutoscope.platform.artifacts import ArtifactStore
-from mutoscope.platform.artifacts.manifest import ComponentManifest
+from mutoscope.platform.artifacts.assembly import write_file
+from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile, iter_members
+from mutoscope.platform.artifacts.tensors import open_tensors
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.errors import InvalidFolder, StoreUnwritable
 from mutoscope.platform.orchestration import importing
@@ -48,14 +53,14 @@ def test_a_folder_becomes_live_versions(catalog: Catalog, store: ArtifactStore, 
     }
     assert catalog.weights.live(CARD.id) == versions
     manifest = ComponentManifest.parse(store.get(versions["net"].digest))
-    assert {file.path: store.get(file.digest) for file in manifest.files} == {
-        "config.json": (folder / "net/config.json").read_bytes(),
-        "weights.safetensors": (folder / WEIGHTS).read_bytes(),
-    }
+    for file in manifest.files:
+        write_file(store, file, tmp_path / file.path)
+        assert (tmp_path / file.path).read_bytes() == (folder / "net" / file.path).read_bytes()
+    assert [file.path for file in manifest.files] == ["config.json", "weights.safetensors"]
     assert read_recipe(store, CARD, versions["recipe"].digest).num_inference_steps == 5
 
 
-def test_the_import_is_a_run_that_generated_every_byte(
+def test_the_import_is_a_run_that_generated_the_components(
     catalog: Catalog, store: ArtifactStore, tmp_path: Path
 ) -> None:
     folder = write_folder(tmp_path / "folder")
@@ -65,15 +70,43 @@ def test_the_import_is_a_run_that_generated_every_byte(
     assert run.parameters == {"folder": str(folder), "origin": "user"}
     generated = catalog.runs.outputs(run.id)
     assert {role: ref.kind for role, ref in generated.items()} == {
-        "file:net/config.json": "blob",
-        "file:net/weights.safetensors": "blob",
         "weights:net": "weights",
         "weights:recipe": "json",
     }
-    assert {role: ref.digest for role, ref in generated.items() if role.startswith("weights:")} == {
+    assert {role: ref.digest for role, ref in generated.items()} == {
         f"weights:{name}": version.digest for name, version in versions.items()
     }
     assert {version.produced_by_run for version in versions.values()} == {run.id}
+
+
+def test_every_byte_has_a_row_that_the_manifest_leads_to(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path
+) -> None:
+    versions = import_folder(catalog, store, CARD, write_folder(tmp_path / "folder"))
+    digest = versions["net"].digest
+    members = catalog.audit.members(digest)
+    listed = iter_members(ComponentManifest.parse(store.get(digest)))
+    assert members == {member.path: member.digest for member in listed}
+    assert sorted(members) == ["config.json", "weights.safetensors/header", "weights.safetensors/packs/0"]
+    known = {*members.values(), *(version.digest for version in versions.values())}
+    assert set(store.digests()) == known
+    assert {catalog.artifacts.state(one) for one in known} == {"present"}
+
+
+def test_the_import_announces_its_writing(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+    put = ArtifactStore.put
+
+    def noting(self: ArtifactStore, *arguments: Any, **named: Any) -> Any:
+        seen.extend((lease.kind, lease.holder) for lease in catalog.leases.list())
+        return put(self, *arguments, **named)
+
+    monkeypatch.setattr(ArtifactStore, "put", noting)
+    import_folder(catalog, store, CARD, write_folder(tmp_path / "folder"))
+    assert set(seen) == {("writer", "import of folder for tiny-test")}, "every byte was put under the lease"
+    assert catalog.leases.list() == []
 
 
 def test_the_same_bytes_again_change_nothing(catalog: Catalog, store: ArtifactStore, tmp_path: Path) -> None:
@@ -94,6 +127,29 @@ def test_the_same_bytes_again_repair_the_store(
     path.write_bytes(b"damaged")
     import_folder(catalog, store, CARD, folder)
     assert ComponentManifest.parse(store.get(versions["net"].digest)).component == "net"
+
+
+def test_weights_of_the_first_format_stay_what_they_are(
+    catalog: Catalog, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """A home from before files were split: its version is readable; importing the folder makes a new one."""
+    folder = write_folder(tmp_path / "folder")
+    paths = {"config.json": folder / "net/config.json", "weights.safetensors": folder / WEIGHTS}
+    files = {
+        path: store.put(source, kind="blob", media_type="application/octet-stream")
+        for path, source in paths.items()
+    }
+    listed = ComponentManifest(
+        "net", tuple(ManifestFile(path, ref.digest, ref.size) for path, ref in files.items())
+    )
+    old = store.put(listed.to_bytes(), kind="weights", media_type="application/json")
+    catalog.artifacts.record(old)
+    catalog.weights.publish(CARD.id, "net", old.digest)
+    assert import_folder(catalog, store, CARD, folder)["net"].ordinal == 2
+    assert catalog.weights.get(f"{CARD.id}/net@1").digest == old.digest
+    manifest = ComponentManifest.parse(store.get(old.digest))
+    assert manifest == listed
+    assert np.array_equal(open_tensors(store, manifest)["matrix"], load_file(folder / WEIGHTS)["matrix"])
 
 
 def test_only_what_changed_gets_a_new_version(catalog: Catalog, store: ArtifactStore, tmp_path: Path) -> None:

@@ -9,16 +9,29 @@ from pathlib import Path
 import pytest
 
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, manifest
+from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
 from mutoscope.platform.ids import new_id
 from mutoscope.workers import weight_cache
 from mutoscope.workers.weight_cache import WeightCache
+from tests.support.safetensors import checkpoint, saved
 
-FILES = {"config.json": b"{}", "shards/model-1.safetensors": b"weights" * 1000}
+Put = Callable[[ArtifactStore], ArtifactRef]
+
+FILES = {
+    "config.json": b"{}",
+    "shards/model-1.safetensors": saved(checkpoint(1)),
+    "model.safetensors": saved(checkpoint(2, large=0)),
+}
 
 
-def put_component(store: ArtifactStore) -> ArtifactRef:
+def put_split(store: ArtifactStore) -> ArtifactRef:
+    return put_component(store, "net", FILES).manifest
+
+
+def put_plain(store: ArtifactStore) -> ArtifactRef:
+    """As the first format kept it: each file one object."""
     refs = {
         path: store.put(data, kind="blob", media_type="application/octet-stream")
         for path, data in FILES.items()
@@ -49,6 +62,13 @@ def files(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore.open(f"file://{tmp_path}/store")
 
 
+@pytest.fixture(params=[put_split, put_plain], ids=["split", "plain"])
+def put(request: pytest.FixtureRequest) -> Put:
+    """Each way in which a component may be stored."""
+    keep: Put = request.param
+    return keep
+
+
 def object_of(store: ArtifactStore, path: str) -> Path:
     """Where the store keeps a file of the component."""
     digest = hashlib.sha256(FILES[path]).hexdigest()
@@ -57,8 +77,8 @@ def object_of(store: ArtifactStore, path: str) -> Path:
     return found
 
 
-def test_a_component_becomes_a_folder(store: ArtifactStore, tmp_path: Path) -> None:
-    ref = put_component(store)
+def test_a_component_becomes_a_folder(store: ArtifactStore, tmp_path: Path, put: Put) -> None:
+    ref = put(store)
     folder = WeightCache(store, tmp_path / "cache").folder(ref.digest)
     assert folder == tmp_path / "cache" / ref.digest
     assert contents(folder) == FILES
@@ -66,27 +86,29 @@ def test_a_component_becomes_a_folder(store: ArtifactStore, tmp_path: Path) -> N
 
 
 def test_a_local_store_is_linked_not_copied(files: ArtifactStore, tmp_path: Path) -> None:
-    folder = WeightCache(files, tmp_path / "cache").folder(put_component(files).digest)
+    folder = WeightCache(files, tmp_path / "cache").folder(put_plain(files).digest)
     for path in FILES:
         assert (folder / path).stat().st_ino == object_of(files, path).stat().st_ino
+    folder = WeightCache(files, tmp_path / "cache").folder(put_split(files).digest)
+    assert (folder / "config.json").stat().st_ino == object_of(files, "config.json").stat().st_ino
 
 
 def test_where_links_are_impossible_files_are_copied(
-    files: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Put
 ) -> None:
     def across_filesystems(source: Path, path: Path) -> None:
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(weight_cache.os, "link", across_filesystems)
-    folder = WeightCache(files, tmp_path / "cache").folder(put_component(files).digest)
+    folder = WeightCache(files, tmp_path / "cache").folder(put(files).digest)
     assert contents(folder) == FILES
     assert (folder / "config.json").stat().st_nlink == 1
 
 
 def test_unchanged_files_are_not_read_again(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Put
 ) -> None:
-    ref = put_component(store)
+    ref = put(store)
     WeightCache(store, tmp_path / "cache").folder(ref.digest)
     hashed: list[Path] = []
     original: Callable[[Path], str] = weight_cache._sha256
@@ -100,8 +122,8 @@ def test_unchanged_files_are_not_read_again(
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
-def test_a_damaged_folder_is_built_again(store: ArtifactStore, tmp_path: Path, harm: str) -> None:
-    ref = put_component(store)
+def test_a_damaged_folder_is_built_again(store: ArtifactStore, tmp_path: Path, harm: str, put: Put) -> None:
+    ref = put(store)
     cache = WeightCache(store, tmp_path / "cache")
     path = cache.folder(ref.digest) / "shards/model-1.safetensors"
     data = path.read_bytes()
@@ -113,19 +135,21 @@ def test_a_damaged_folder_is_built_again(store: ArtifactStore, tmp_path: Path, h
     assert contents(cache.folder(ref.digest)) == FILES
 
 
-def test_damage_in_the_store_is_found_before_the_bytes_are_used(files: ArtifactStore, tmp_path: Path) -> None:
-    ref = put_component(files)
+def test_damage_in_the_store_is_found_before_the_bytes_are_used(
+    files: ArtifactStore, tmp_path: Path, put: Put
+) -> None:
+    ref = put(files)
     damage(object_of(files, "config.json"))
     cache = WeightCache(files, tmp_path / "cache")
     with pytest.raises(ArtifactCorrupt, match=r"config\.json.*import the weights again"):
         cache.folder(ref.digest)
     assert list((tmp_path / "cache").iterdir()) == []
-    put_component(files)  # importing again repairs the object
+    put(files)  # importing again repairs the object
     assert contents(cache.folder(ref.digest)) == FILES
 
 
-def test_damage_through_the_link_is_found_too(files: ArtifactStore, tmp_path: Path) -> None:
-    ref = put_component(files)
+def test_damage_through_the_link_is_found_too(files: ArtifactStore, tmp_path: Path, put: Put) -> None:
+    ref = put(files)
     cache = WeightCache(files, tmp_path / "cache")
     cache.folder(ref.digest)
     damage(object_of(files, "config.json"))
@@ -133,15 +157,15 @@ def test_damage_through_the_link_is_found_too(files: ArtifactStore, tmp_path: Pa
         cache.folder(ref.digest)
 
 
-def test_a_missing_file_is_said_to_be_missing(files: ArtifactStore, tmp_path: Path) -> None:
-    ref = put_component(files)
+def test_a_missing_file_is_said_to_be_missing(files: ArtifactStore, tmp_path: Path, put: Put) -> None:
+    ref = put(files)
     object_of(files, "config.json").unlink()
     with pytest.raises(ArtifactMissing):
         WeightCache(files, tmp_path / "cache").folder(ref.digest)
 
 
-def test_a_folder_another_worker_has_just_built_stays(files: ArtifactStore, tmp_path: Path) -> None:
-    ref = put_component(files)
+def test_a_folder_another_worker_has_just_built_stays(files: ArtifactStore, tmp_path: Path, put: Put) -> None:
+    ref = put(files)
     cache = WeightCache(files, tmp_path / "cache")
     folder = cache.folder(ref.digest)
     before = folder.stat().st_ino

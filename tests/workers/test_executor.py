@@ -1,0 +1,92 @@
+"""What a worker records of a training: components whose versions share what they have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mutoscope.platform import faults
+from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts.manifest import ComponentManifest, iter_members
+from mutoscope.platform.catalog import Catalog, RunRecord
+from mutoscope.platform.engine.request import Output, Result
+from mutoscope.workers.executor import Executor
+from tests.support.records import a_spec, claim, queue
+from tests.support.safetensors import checkpoint, saved
+
+RECIPE = Output("json", {"height": 64}, {"component": "recipe"})
+
+
+def trained(run: RunRecord, seed: int, **changed: np.ndarray) -> Result:
+    """What a trainer hands back: one component from `seed`, with some tensors `changed`, and one that every
+    training leaves as it was."""
+    net = {"config.json": b"{}", "model.safetensors": saved(checkpoint(seed, **changed))}
+    vae = {"model.safetensors": saved(checkpoint(99))}
+    return Result(
+        run.id, {"net": Output("weights", net), "vae": Output("weights", vae), "recipe": RECIPE}, {}
+    )
+
+
+def deliver(catalog: Catalog, store: ArtifactStore, key: str, **changed: np.ndarray) -> RunRecord:
+    queue(catalog, key)
+    run = claim(catalog)
+    Executor(catalog, store, "worker-a").deliver(run, trained(run, 1, **changed), {})
+    return run
+
+
+def test_outputs_are_the_components_and_their_members_are_recorded(
+    catalog: Catalog, store: ArtifactStore
+) -> None:
+    run = deliver(catalog, store, "first")
+    outputs = catalog.runs.outputs(run.id)
+    assert {role: ref.kind for role, ref in outputs.items()} == {
+        "net": "weights",
+        "vae": "weights",
+        "recipe": "json",
+    }
+    for name in ("net", "vae"):
+        digest = outputs[name].digest
+        listed = iter_members(ComponentManifest.parse(store.get(digest)))
+        assert catalog.audit.members(digest) == {member.path: member.digest for member in listed}
+    recorded = {ref.digest for ref in catalog.artifacts.list(limit=1000)}
+    recorded |= {
+        member for name in ("net", "vae") for member in catalog.audit.members(outputs[name].digest).values()
+    }
+    assert recorded == set(store.digests())
+
+
+def test_a_checkpoint_that_differs_in_one_tensor_stores_that_tensor(
+    catalog: Catalog, store: ArtifactStore
+) -> None:
+    deliver(catalog, store, "first")
+    before = set(store.digests())
+    deliver(catalog, store, "second", **{"blocks.3.weight": np.zeros((256, 256), np.float32)})
+    sizes = sorted(store.size(digest) for digest in set(store.digests()) - before)
+    assert sizes[-1] == 256 * 256 * 4
+    assert len(sizes) == 2, "the tensor and the component's manifest; the vae is the first one's"
+
+
+def test_a_training_whose_tensor_is_lost_is_no_hit(catalog: Catalog, store: ArtifactStore) -> None:
+    run = deliver(catalog, store, "first")
+    spec = a_spec("first")
+    assert catalog.runs.enqueue(spec, present=store.contains).disposition == "hit"
+    members = catalog.audit.members(catalog.runs.outputs(run.id)["vae"].digest)
+    path = store.local_path(members["model.safetensors/tensors/blocks.0.weight"])
+    assert path is not None
+    path.unlink()
+    assert catalog.runs.enqueue(spec, present=store.contains).disposition == "new"
+
+
+def test_bytes_without_rows_are_found_and_named_by_the_next_attempt(
+    catalog: Catalog, store: ArtifactStore
+) -> None:
+    queue(catalog)
+    run = claim(catalog)
+    executor = Executor(catalog, store, "worker-a")
+    with faults.armed("worker.after_put:raise"), pytest.raises(faults.InjectedError):
+        executor.deliver(run, trained(run, 1), {})
+    assert catalog.runs.outputs(run.id) == {}
+    before = set(store.digests())
+    executor.deliver(run, trained(run, 1), {})
+    assert set(store.digests()) == before
+    assert set(catalog.runs.outputs(run.id)) == {"net", "vae", "recipe"}
