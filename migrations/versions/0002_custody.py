@@ -30,9 +30,12 @@ def upgrade() -> None:
     with op.batch_alter_table("incidents") as batch:
         batch.alter_column("run_id", existing_type=sa.String(36), nullable=True)
     _queue(sa.text("priority DESC"), "created_at", "id")
+    _views()
 
 
 def downgrade() -> None:
+    for view in _VIEWS:
+        op.execute(sa.text(f"drop view {view}"))
     _queue("priority", "created_at")
     # What has no run had no place before.
     op.execute(sa.text("delete from incidents where run_id is null"))
@@ -180,3 +183,64 @@ def _collections() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_collections")),
     )
     op.create_index(op.f("ix_collections_started_at"), "collections", ["started_at"])
+
+
+def _views() -> None:
+    """What analysts query; docs/analysts.md describes each column. A later revision that rebuilds a table
+    below them drops them first and creates them again: SQLite refuses to rename under a view.
+    """
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    prompt = "json_extract(r.parameters, '$.prompt')" if sqlite else "r.parameters ->> 'prompt'"
+    for name, query in _VIEWS.items():
+        op.execute(sa.text(f"create view {name} as {query.format(prompt=prompt)}".replace(":", "\\:")))
+
+
+_NAME = "v.card || '/' || v.component || '@' || cast(v.ordinal as varchar)"
+_COMPONENT = "substr(u.role, 9)"  # behind "weights:"
+_OF_WEIGHTS = "u.direction = 'used' and u.role like 'weights:%'"
+
+_VIEWS = {
+    "v_lineage": """
+        select g.artifact_digest as artifact, g.role as role, g.ordinal as ordinal,
+               u.artifact_digest as source, u.role as source_role, u.ordinal as source_ordinal,
+               g.run_id as run, r.kind as run_kind, r.card as card, r.created_at as created_at
+        from edges g
+        join edges u on u.run_id = g.run_id and u.direction = 'used'
+        join runs r on r.id = g.run_id
+        where g.direction = 'generated'
+    """,
+    "v_outputs": """
+        select a.digest as artifact, a.kind as kind, a.media_type as media_type, a.size as size,
+               a.state as state, g.role as role, g.ordinal as ordinal,
+               r.id as run, r.kind as run_kind, r.card as card, r.seed as seed, {prompt} as prompt,
+               r.parameters as parameters, r.memo_key as memo_key, r.worker as worker,
+               w.id as workflow_run, w.workflow as workflow,
+               r.created_at as created_at, r.started_at as started_at, r.finished_at as finished_at
+        from edges g
+        join artifacts a on a.digest = g.artifact_digest
+        join runs r on r.id = g.run_id
+        left join workflow_runs w on w.id = r.workflow_run_id
+        where g.direction = 'generated'
+    """,
+    "v_weight_use": f"""
+        select u.run_id as run, r.card as card, r.kind as run_kind, r.state as run_state,
+               {_COMPONENT} as component, u.artifact_digest as weights, {_NAME} as version,
+               v.id as version_id, r.created_at as created_at
+        from edges u
+        join runs r on r.id = u.run_id
+        left join weight_versions v on v.artifact_digest = u.artifact_digest
+        where {_OF_WEIGHTS}
+    """,
+    "v_weight_made": f"""
+        select {_NAME} as version, v.id as version_id, v.artifact_digest as weights,
+               {_COMPONENT} as component, u.run_id as run, g.role as role, g.ordinal as ordinal,
+               a.digest as artifact, a.kind as kind, a.size as size, a.state as state,
+               r.created_at as created_at
+        from edges u
+        join edges g on g.run_id = u.run_id and g.direction = 'generated'
+        join artifacts a on a.digest = g.artifact_digest
+        join runs r on r.id = u.run_id
+        left join weight_versions v on v.artifact_digest = u.artifact_digest
+        where {_OF_WEIGHTS}
+    """,
+}

@@ -78,6 +78,11 @@ class _Step:
     beyond: ColumnElement[str]
 
 
+def is_run(node: str) -> bool:
+    """Whether a node's id is a run's, and not a digest."""
+    return len(node) == 36
+
+
 @lru_cache
 def ids(way: Way, *, lateral: bool) -> Select[Any]:
     """Ids of all nodes of the closure of `:root`.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select
 
-from mutoscope.platform.catalog.artifacts import to_ref
+from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
 from mutoscope.platform.catalog.edges import to_run
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, members, runs, weight_versions
@@ -119,7 +119,7 @@ def by_keys(
 _CHUNK = 2000
 """Keys per statement: far below SQLite's 32,766 and Postgres's 65,535 parameters."""
 _KEYS: BindParameter[str] = bindparam("keys", expanding=True)
-_ARTIFACTS = select(artifacts).where(artifacts.c.digest.in_(_KEYS))
+_ARTIFACTS = select(*REF_COLUMNS, artifacts.c.state).where(artifacts.c.digest.in_(_KEYS))
 _RUNS = select(runs).where(runs.c.id.in_(_KEYS))
 _VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(_KEYS))
 _MEMBERS = (

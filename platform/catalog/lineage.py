@@ -93,7 +93,7 @@ class Lineage:
             runs: list[str] = []
             digests: list[str] = []
             for node in found:
-                (digests if len(node) == len(digest) else runs).append(node)
+                (runs if closure.is_run(node) else digests).append(node)
         return Closure(digest, down, tuple(digests), tuple(runs))
 
     def containers(self, digest: str) -> tuple[str, ...]:

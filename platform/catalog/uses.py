@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, bindparam, select
 
-from mutoscope.platform.catalog.closure import OF_WEIGHTS, Way, nodes
+from mutoscope.platform.catalog.closure import OF_WEIGHTS, Way, ids, is_run
+from mutoscope.platform.catalog.graph import by_keys
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.tables import artifacts, edges, runs, weight_versions
 from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion
@@ -35,37 +36,36 @@ class WeightUse:
 def read(
     connection: Connection, way: Way, parameters: Mapping[str, Any], *, lateral: bool
 ) -> list[WeightUse]:
-    """The uses along a way upwards; newest run first, then by component. One statement."""
+    """The uses along a way upwards; newest run first, then by component."""
+    # Two statements rather than one: a planner that knows no numbers may start a join from all edges there
+    # are instead of from the handful of runs.
+    run_ids = [
+        node for node in connection.execute(ids(way, lateral=lateral), parameters).scalars() if is_run(node)
+    ]
     found: dict[tuple[str, str], WeightUse] = {}
-    for run_id, role, digest, card, state, *version in connection.execute(_uses(way, lateral), parameters):
+    for run_id, role, digest, card, state, *version in by_keys(connection, _USES, run_ids):
         earlier = found.get((run_id, role))
         versions = earlier.versions if earlier else ()
         if version[0] is not None:
             versions = (*versions, WeightVersion(*version))
         component = role.removeprefix(WEIGHTS_ROLE)
         found[run_id, role] = WeightUse(run_id, card, component, digest, versions, state == "present")
-    return list(found.values())
+    by_role = sorted(found.values(), key=attrgetter("component"))
+    return sorted(by_role, key=attrgetter("run_id"), reverse=True)
 
 
-@lru_cache
-def _uses(way: Way, lateral: bool) -> Select[Any]:
-    reached = nodes(way, lateral=lateral)
-    # A run reached at the last hop used its weights within the depth asked for: no condition on hops here.
-    source = select(reached.c.id).distinct().cte("near") if way.limited else reached
-    return (
-        select(
-            edges.c.run_id,
-            edges.c.role,
-            edges.c.artifact_digest,
-            runs.c.card,
-            artifacts.c.state,
-            *VERSION_COLUMNS,
-        )
-        .select_from(source)
-        .join(edges, edges.c.run_id == source.c.id)
-        .join(runs, runs.c.id == edges.c.run_id)
-        .join(artifacts, artifacts.c.digest == edges.c.artifact_digest)
-        .outerjoin(weight_versions, weight_versions.c.artifact_digest == edges.c.artifact_digest)
-        .where(edges.c.direction == "used", OF_WEIGHTS)
-        .order_by(edges.c.run_id.desc(), edges.c.role, weight_versions.c.created_at, weight_versions.c.id)
+_USES = (
+    select(
+        edges.c.run_id,
+        edges.c.role,
+        edges.c.artifact_digest,
+        runs.c.card,
+        artifacts.c.state,
+        *VERSION_COLUMNS,
     )
+    .join(runs, runs.c.id == edges.c.run_id)
+    .join(artifacts, artifacts.c.digest == edges.c.artifact_digest)
+    .outerjoin(weight_versions, weight_versions.c.artifact_digest == edges.c.artifact_digest)
+    .where(edges.c.run_id.in_(bindparam("keys", expanding=True)), edges.c.direction == "used", OF_WEIGHTS)
+    .order_by(edges.c.run_id, edges.c.role, weight_versions.c.created_at, weight_versions.c.id)
+)
