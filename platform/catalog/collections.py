@@ -24,6 +24,20 @@ COLLECTION_SECONDS = 60.0
 """How long a collection outlives its holder before somebody else may take it over."""
 
 
+COUNTS = (
+    "collected",
+    "collected_bytes",
+    "removed",
+    "removed_bytes",
+    "orphans",
+    "orphans_bytes",
+    "restored",
+    "leftovers",
+)
+"""What a collection counts: artifacts made tombstones, those among all tombstones whose bytes it removed for
+good, bytes without a row that it moved to the trash, what it put back, writes that never ended."""
+
+
 class CollectionUnderWay(InvalidInput):
     """Another process is collecting on this catalog."""
 
@@ -80,7 +94,7 @@ class Collections:
                         expires_at=now() + float(seconds),
                         horizon=now(),
                         grace_seconds=grace_seconds,
-                        counts={},
+                        counts=dict.fromkeys(COUNTS, 0),
                         started_at=now(),
                     )
                 )

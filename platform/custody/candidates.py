@@ -7,8 +7,10 @@ the catalog; resolving what containers keep, and putting things in order, is don
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 
 from mutoscope.platform.catalog.reachability import Recipe, Suspect
 
@@ -25,7 +27,8 @@ create table kept (digest text primary key) without rowid;
 create table held (container text, member text, primary key (container, member)) without rowid;
 """
 _CACHE_KIB = 16_384
-_FREED = "0 + max(size, 1) / max(seconds, 0.001)"
+_FREED = "max(size, 1) / max(seconds, 0.001)"
+_MOST_LEVELS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +108,11 @@ class Candidates:
 
     def batches(self, size: int) -> Iterator[list[str]]:
         """In the order of collection: containers first, then by bytes gained per second of computing again;
-        last what cannot be made again."""
-        query = f"select digest from suspects order by level, seconds is null, {_FREED} desc, digest"
-        cursor = self._rows.execute(query)
-        while part := [row[0] for row in cursor.fetchmany(size)]:
-            yield part
+        last what cannot be made again. No part holds both a container and a member of it."""
+        query = f"select level, digest from suspects order by level, seconds is null, {_FREED} desc, digest"
+        for _, rows in groupby(self._rows.execute(query), key=itemgetter(0)):
+            while part := [digest for _, digest in islice(rows, size)]:
+                yield part
 
     def by_kind(self) -> list[KindTotal]:
         """Largest first."""
@@ -132,11 +135,3 @@ class Candidates:
     def _first(self, condition: str, order: str, limit: int) -> list[Candidate]:
         query = f"select digest, kind, size, run_id, seconds from suspects where {condition} order by {order}"
         return [Candidate(*row) for row in self._rows.execute(f"{query}, digest limit ?", (limit,))]
-
-
-_MOST_LEVELS = 16
-
-
-def parts(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """A sequence in slices."""
-    return (items[start : start + size] for start in range(0, len(items), size))

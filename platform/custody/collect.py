@@ -54,6 +54,7 @@ class Collector:
         also: the other catalogs that use the store; see `users`. What they need is kept.
         report: told of progress.
         at: told when a named point is passed, as `faults.hit` is.
+        lease_seconds: how long the collection outlives this process before another may take it over.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Collector:
         also: Sequence[Catalog] = (),
         report: Report = silent,
         at: Callable[[str], None] = faults.hit,
+        lease_seconds: float = COLLECTION_SECONDS,
     ) -> None:
         self._catalog, self._store, self._also = catalog, store, tuple(also)
-        self._report, self._at = report, at
+        self._report, self._at, self._lease_seconds = report, at, lease_seconds
         self._holder = f"{socket.gethostname()}:{os.getpid()} {new_id()}"
 
     def collect(self, grace_seconds: float) -> CollectionRecord:
@@ -92,9 +94,9 @@ class Collector:
         self, grace_seconds: float, phases: Sequence[Callable[[CollectionRecord, float], None]]
     ) -> CollectionRecord:
         require_all(self._store, (self._catalog, *self._also))
-        collections = self._catalog.collections
-        record = collections.begin(self._holder, grace_seconds)
-        renewal = Renewal(lambda: collections.renew(record.id, self._holder), COLLECTION_SECONDS / 3)
+        collections, lease = self._catalog.collections, self._lease_seconds
+        record = collections.begin(self._holder, grace_seconds, lease)
+        renewal = Renewal(lambda: collections.renew(record.id, self._holder, lease), lease / 3)
         try:
             with renewal:
                 clock = announce(self._catalog, self._store)
