@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.exc import (
     ArgumentError,
+    DatabaseError,
     DBAPIError,
     InterfaceError,
     InternalError,
@@ -56,7 +57,7 @@ class Database:
         try:
             parsed = _with_driver(make_url(url))
             self.engine: Engine = create_engine(parsed, connect_args=_connect_args(parsed))
-        except (ArgumentError, ImportError) as error:
+        except (ArgumentError, ImportError, ValueError) as error:
             raise InvalidInput(
                 f"database_url={without_password(url)!r} cannot be used ({without_password(str(error))}): "
                 "use sqlite:////path/to/catalog.db, or postgresql+psycopg://user@host/database with "
@@ -190,7 +191,7 @@ def _shown(url: URL) -> str:
 
 def without_password(words: str) -> str:
     """`words` without the password of any URL in them, also one that cannot be parsed."""
-    words = re.sub(r"(://[^:/@\s]*:)\S*@", r"\1***@", words)
+    words = re.sub(r"(://[^:/@\s]*:|(?<![\w/:.])[^:/@\s'\"]+:(?!//))\S*@", r"\1***@", words)
     return re.sub(rf"\b({'|'.join(_SECRET_QUERY)})=[^&\s'\"]*", r"\1=***", words)
 
 
@@ -200,7 +201,14 @@ def clear_errors(url: str) -> Iterator[None]:
     statement that is wrong stays what it is: a defect."""
     try:
         yield
-    except (OperationalError, InterfaceError, InternalError, sqlite3.OperationalError) as error:
+    except (InterfaceError, DatabaseError, sqlite3.OperationalError) as error:
+        if isinstance(error, DatabaseError) and not isinstance(error, OperationalError | InternalError):
+            # Integrity and the like are for the caller; the bare class is SQLite's word for a broken file.
+            if type(error) is not DatabaseError:
+                raise
+            raise CatalogError(
+                f"the catalog {url} is damaged ({error.orig}): restore it from a backup"
+            ) from error
         reason = error.orig if isinstance(error, DBAPIError) else error
         shown = without_password(str(reason))
         if getattr(reason, "sqlstate", None) in _CONFLICTS:
