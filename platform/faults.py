@@ -23,6 +23,7 @@ POINTS = frozenset(
         "catalog.before_commit",  # all of a transaction's statements are done, nothing is kept yet
         "catalog.after_commit",  # kept, the caller has not been told
         "store.mid_write",  # part of an object's bytes are written, under no name yet
+        "store.mid_multipart",  # one more part of a large object is under way
         "store.before_commit",  # all bytes are written, under no name yet
         "store.after_commit",  # the object is in place, nobody has been told
         "store.set_aside",  # a damaged object is in quarantine, the sound bytes are not yet in its place

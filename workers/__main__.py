@@ -48,7 +48,7 @@ def _serve(options: argparse.Namespace) -> None:
     from mutoscope.workers.worker import Limits, Worker
 
     catalog = Catalog.open(settings.database_url)
-    store = ArtifactStore.open(settings.store_url)
+    store = ArtifactStore.of(settings)
     store.check_writable()
     limits = Limits(drain_seconds=options.drain_seconds, idle_exit_seconds=options.idle_exit)
     try:

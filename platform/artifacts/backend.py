@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
+from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import InvalidInput
 
 Buffer = bytes | bytearray | memoryview
@@ -57,7 +58,10 @@ class Staged(Protocol):
         """As `Backend.matches`, for what has been written here."""
         ...
 
-    def commit(self, name: str, facts: Facts) -> None: ...
+    def commit(self, name: str, facts: Facts, *, replace: bool) -> None:
+        """As `Backend.write`, for what has been written here."""
+        ...
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -75,8 +79,13 @@ class Backend(Protocol):
         is absent."""
         ...
 
-    def write(self, name: str, data: Buffer, facts: Facts) -> None:
-        """Make `name` hold `data`, at once."""
+    def write(self, name: str, data: Buffer, facts: Facts, *, replace: bool) -> None:
+        """Make `name` hold `data`, at once.
+
+        Args:
+            replace: otherwise a medium that can tell raises FileExistsError when somebody else was faster;
+                one that cannot replaces what is there.
+        """
         ...
 
     def stage(self, origin: BinaryIO | None = None) -> Staged:
@@ -132,9 +141,9 @@ class Backend(Protocol):
         ...
 
 
-def open_backend(url: str, *, durable: bool) -> Backend:
-    """The backend for a store URL: ``file:///folder`` (or a bare path), or whatever fsspec knows
-    (``memory://x``)."""
+def open_backend(url: str, *, durable: bool, deadline_seconds: float) -> Backend:
+    """The backend for a store URL: ``file:///folder`` (or a bare path), ``s3://bucket/prefix``, or whatever
+    fsspec knows (``memory://x``)."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "file", str(Path(url).expanduser().resolve())
@@ -142,8 +151,22 @@ def open_backend(url: str, *, durable: bool) -> Backend:
         from mutoscope.platform.artifacts.local import LocalBackend
 
         if not rest.startswith("/"):
-            raise InvalidInput(f"store_url={url!r} names no absolute folder: use file:///path/to/store")
+            raise InvalidInput(
+                f"store_url={scrubbed(url)!r} names no absolute folder: use file:///path/to/store"
+            )
         return LocalBackend(Path(rest), durable=durable)
+    if scheme in ("s3", "s3a"):
+        return _open_s3(url, deadline_seconds)
     from mutoscope.platform.artifacts.remote import FsspecBackend
 
     return FsspecBackend(url)
+
+
+def _open_s3(url: str, deadline_seconds: float) -> Backend:
+    try:
+        from mutoscope.platform.artifacts.s3 import S3Backend
+    except ImportError as error:
+        raise InvalidInput(
+            f"store_url={scrubbed(url)!r} needs {error.name}: pip install 'mutoscope[s3]'"
+        ) from None
+    return S3Backend.at(url, deadline_seconds=deadline_seconds)

@@ -61,10 +61,10 @@ class LocalBackend:
         finally:
             os.close(descriptor)
 
-    def write(self, name: str, data: Buffer, facts: Facts) -> None:
+    def write(self, name: str, data: Buffer, facts: Facts, *, replace: bool) -> None:
         with self.stage() as staged:
             staged.write(data)
-            staged.commit(name, facts)
+            staged.commit(name, facts, replace=replace)
 
     def stage(self, origin: BinaryIO | None = None) -> StagedFile:
         path = f"{self._tmp}/{new_id()}"
@@ -197,7 +197,7 @@ class StagedFile:
         finally:
             os.close(descriptor)
 
-    def commit(self, name: str, facts: Facts) -> None:
+    def commit(self, name: str, facts: Facts, *, replace: bool) -> None:
         path = self._path
         assert path is not None, "committed twice"
         if self._backend.durable:

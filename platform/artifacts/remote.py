@@ -20,6 +20,7 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
 from mutoscope.platform.artifacts.spool import Spooled
+from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import InvalidInput
 from mutoscope.platform.ids import new_id
 
@@ -40,7 +41,8 @@ class FsspecBackend:
             self._fs, path = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise InvalidInput(
-                f"store_url={url!r} cannot be opened: use file:///folder or a URL fsspec knows ({error})"
+                f"store_url={scrubbed(url)!r} cannot be opened ({error}): "
+                "use file:///folder, s3://bucket or a URL that fsspec knows"
             ) from None
         self.root = str(path).rstrip("/")
         # What was listed a moment ago may have been collected by another host.
@@ -51,8 +53,8 @@ class FsspecBackend:
     def matches(self, name: str, data: Buffer, facts: Facts) -> bool | None:
         return self.holds(name, io.BytesIO(data), facts)
 
-    def write(self, name: str, data: Buffer, facts: Facts) -> None:
-        self.upload(name, io.BytesIO(data), facts)
+    def write(self, name: str, data: Buffer, facts: Facts, *, replace: bool) -> None:
+        self.upload(name, io.BytesIO(data), facts, replace=replace)
 
     def stage(self, origin: BinaryIO | None = None) -> Spooled:
         return Spooled(self, origin)
@@ -72,14 +74,14 @@ class FsspecBackend:
             return True
         return None
 
-    def upload(self, name: str, source: BinaryIO, facts: Facts) -> None:
+    def upload(self, name: str, source: BinaryIO, facts: Facts, *, replace: bool) -> None:
         """Copy `source` to the name, visible only when complete."""
         source.seek(0)
-        faults.hit("store.mid_write")
         with self._arriving(name) as temporary, self._fs.open(temporary, "wb") as file:
             try:
                 while chunk := source.read(_COPY_BYTES):
                     file.write(chunk)
+                    faults.hit("store.mid_write")
             except BaseException:
                 with contextlib.suppress(Exception):
                     file.discard()
@@ -147,7 +149,7 @@ class FsspecBackend:
         return sum(self.remove(name) for name in stale)
 
     def url(self, name: str) -> str:
-        return str(self._fs.unstrip_protocol(self._file(name)))
+        return scrubbed(str(self._fs.unstrip_protocol(self._file(name))))
 
     def presigned_url(self, name: str, seconds: int) -> str | None:
         return None

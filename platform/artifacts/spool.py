@@ -6,6 +6,7 @@ import tempfile
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
+from mutoscope.platform import faults
 from mutoscope.platform.artifacts.backend import Buffer, Facts
 
 _MEMORY_BYTES = 4 << 20
@@ -16,7 +17,7 @@ class Uploads(Protocol):
     """What a backend offers to those who have the bytes in a file."""
 
     def holds(self, name: str, source: BinaryIO, facts: Facts) -> bool | None: ...
-    def upload(self, name: str, source: BinaryIO, facts: Facts) -> None: ...
+    def upload(self, name: str, source: BinaryIO, facts: Facts, *, replace: bool) -> None: ...
 
 
 class Spooled:
@@ -29,12 +30,13 @@ class Spooled:
     def write(self, chunk: Buffer) -> None:
         if self._origin is None:
             self._file.write(chunk)
+            faults.hit("store.mid_write")
 
     def matches(self, name: str, facts: Facts) -> bool | None:
         return self._backend.holds(name, self._file, facts)
 
-    def commit(self, name: str, facts: Facts) -> None:
-        self._backend.upload(name, self._file, facts)
+    def commit(self, name: str, facts: Facts, *, replace: bool) -> None:
+        self._backend.upload(name, self._file, facts, replace=replace)
 
     def __enter__(self) -> Self:
         return self

@@ -13,19 +13,26 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged, open_backend
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
+from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnwritable
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
+if TYPE_CHECKING:
+    from mutoscope.platform.settings import Settings
+
 Source = bytes | bytearray | memoryview | BinaryIO | Path | Iterable[bytes]
 
 T = TypeVar("T")
+
+_RACES = 5
+"""Times in a row that a put may be overtaken and still find nothing; more is no race but a broken medium."""
 
 
 class ArtifactStore:
@@ -34,17 +41,24 @@ class ArtifactStore:
     def __init__(self, backend: Backend, url: str) -> None:
         self._backend = backend
         self._shelves = Shelves(backend)
-        self.root_url = url
+        self.root_url = scrubbed(url)
 
     @classmethod
-    def open(cls, url: str, *, durable: bool = False) -> ArtifactStore:
-        """The store at `url`: ``file:///folder``, a bare path, or any fsspec URL. Nothing is created until a
-        put.
+    def open(cls, url: str, *, durable: bool = False, deadline_seconds: float = 60.0) -> ArtifactStore:
+        """The store at `url`: ``file:///folder``, a bare path, ``s3://bucket/prefix``, or any fsspec URL.
+        Nothing is created or asked until the first call.
 
         Args:
             durable: survive power cuts, not only killed processes (file stores; see `LocalBackend`).
+            deadline_seconds: how long requests to a server that does not answer are repeated (S3 stores; see
+                `S3Client`).
         """
-        return cls(open_backend(url, durable=durable), url)
+        return cls(open_backend(url, durable=durable, deadline_seconds=deadline_seconds), url)
+
+    @classmethod
+    def of(cls, settings: Settings) -> ArtifactStore:
+        """The store that a process is configured for."""
+        return cls.open(settings.store_url, deadline_seconds=settings.store_deadline_seconds)
 
     # Writing
 
@@ -206,7 +220,7 @@ class ArtifactStore:
         """Make `path` hold `data`, at once. Raises InvalidParameter for a path outside ``runs/``."""
         name = layout.page_name(path)
         with self._writing():
-            self._backend.write(name, data, Facts(media_type))
+            self._backend.write(name, data, Facts(media_type), replace=True)
 
     def published(self, path: str) -> bytes | None:
         """The page's bytes, None where there is none."""
@@ -241,12 +255,11 @@ class ArtifactStore:
     ) -> ArtifactRef:
         ref = ArtifactRef(hashlib.sha256(data).hexdigest(), kind, media_type, len(data), meta)
         name, facts = layout.object_name(ref.digest), Facts(media_type, kind, ref.digest)
-        with self._writing():
-            matches = self._backend.matches(name, data, facts)
-            if matches is False:
-                self._shelves.set_aside(ref.digest)
-            if not matches:
-                self._backend.write(name, data, facts)
+        self._place(
+            ref.digest,
+            lambda: self._backend.matches(name, data, facts),
+            lambda replace: self._backend.write(name, data, facts, replace=replace),
+        )
         return ref
 
     def _put_stream(
@@ -261,13 +274,28 @@ class ArtifactStore:
                 size += len(chunk)
             facts = replace(facts, digest=hasher.hexdigest())
             name = layout.object_name(facts.digest)
-            with self._writing():
-                matches = staged.matches(name, facts)
-                if matches is False:
-                    self._shelves.set_aside(facts.digest)
-                if not matches:
-                    staged.commit(name, facts)
+            self._place(
+                facts.digest,
+                lambda: staged.matches(name, facts),
+                lambda replace: staged.commit(name, facts, replace=replace),
+            )
         return facts.digest, size
+
+    def _place(self, digest: str, matches: Callable[[], bool | None], write: Callable[[bool], None]) -> None:
+        """Write what is not there, keep what is, and set aside what is there but damaged."""
+        with self._writing():
+            for attempt in range(_RACES):
+                found = matches()
+                if found:
+                    return
+                if found is False:
+                    self._shelves.set_aside(digest)
+                try:
+                    write(found is False)
+                    return
+                except FileExistsError:  # another writer was faster: see what it wrote
+                    if attempt == _RACES - 1:
+                        raise
 
     def _staging(self, origin: BinaryIO | None) -> Staged:
         with self._writing():

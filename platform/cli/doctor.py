@@ -124,11 +124,15 @@ def _store(home: Home) -> Iterator[Finding]:
     home.store.check_writable()
     ref = home.store.put(PROBE, kind="text", media_type="text/plain")
     if home.store.get(ref.digest) == PROBE:
-        yield Finding("store", "ok", f"{home.settings.store_url} takes and gives bytes")
+        yield Finding("store", "ok", f"{home.store.root_url} takes and gives bytes")
     else:
         yield Finding(
-            "store", "fail", f"{home.settings.store_url} gives other bytes", "check its disk or its cache"
+            "store", "fail", f"{home.store.root_url} gives other bytes", "check its disk or its cache"
         )
+    aside = [damaged.name for damaged in home.store.quarantined()]
+    if aside:
+        detail = f"{len(aside)} damaged in quarantine, such as {aside[0]}"
+        yield Finding("store", "warn", detail, "see what they belong to with `mutoscope fsck`")
 
 
 def _catalog(home: Home) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ def main() -> int:
         )
         parser.add_argument("--port", type=int, default=settings.web_port, help="default: %(default)s")
         arguments = parser.parse_args()
-        catalog, store = Catalog.open(settings.database_url), ArtifactStore.open(settings.store_url)
+        catalog, store = Catalog.open(settings.database_url), ArtifactStore.of(settings)
     except MutoscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

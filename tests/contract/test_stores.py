@@ -7,19 +7,24 @@ import inspect
 import os
 import pkgutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
 import pytest
+import s3fs
 
 import mutoscope.platform.artifacts as package
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.artifacts.backend import Backend
 from mutoscope.platform.artifacts.local import LocalBackend
 from mutoscope.platform.artifacts.remote import FsspecBackend
+from mutoscope.platform.artifacts.s3 import S3Backend
+from mutoscope.platform.artifacts.s3_client import S3Client
 from mutoscope.platform.ids import new_id
 from tests.contract.shelves_contract import Damage, Plant
 from tests.contract.store_contract import StoreContract
+from tests.support.servers import S3Server
 
 LONG_AGO = 1_000_000_000.0
 
@@ -155,6 +160,59 @@ class TestAtomicUploadStore(TestMemoryStore):
             filesystem.rm(path, recursive=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket for all tests: a client costs half a second to make.
+
+    Attributes:
+        client: as stores use it.
+        objects: the same as others see it.
+    """
+
+    client: S3Client
+    objects: s3fs.S3FileSystem
+
+
+@pytest.fixture(scope="module")
+def bucket(s3_server: S3Server) -> Iterator[Bucket]:
+    name = f"b-{new_id()}"
+    s3_server.create_bucket(name)
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in s3_server.writer.environment(s3_server.endpoint).items():
+            patch.setenv(variable, value)
+        yield Bucket(S3Client(name, deadline_seconds=60), s3fs.S3FileSystem(use_listings_cache=False))
+
+
+@covers(S3Backend)
+class TestS3Store(StoreContract):
+    """A real server. Each test has a prefix of its own."""
+
+    @pytest.fixture
+    def store(self, bucket: Bucket) -> ArtifactStore:
+        prefix = f"tests/{new_id()}"
+        return ArtifactStore(S3Backend(bucket.client, prefix), f"s3://{bucket.client.bucket}/{prefix}")
+
+    @pytest.fixture
+    def damage(self, store: ArtifactStore, bucket: Bucket) -> Damage:
+        return lambda digest, data: bucket.objects.pipe_file(store.url(digest), data)
+
+    @pytest.fixture
+    def plant(self, store: ArtifactStore, bucket: Bucket) -> Plant:
+        return lambda name, data: bucket.objects.pipe_file(f"{store.root_url}/{name}", data)
+
+    @pytest.fixture
+    def age(self) -> Callable[[str], None]:
+        """S3 lets nobody set an object's time."""
+        return lambda digest: None
+
+    @pytest.fixture(autouse=True)
+    def _listing(self, bucket: Bucket) -> None:
+        self.objects = bucket.objects
+
+    def all_objects(self, store: ArtifactStore) -> Iterator[str]:
+        return (name for name in self.objects.find(store.root_url) if not name.endswith("/README.txt"))
+
+
 def backends() -> set[type]:
     """Every concrete class below `platform.artifacts` that offers what `Backend` asks for."""
     asked = {name for name, value in vars(Backend).items() if inspect.isfunction(value) and name[0] != "_"}
@@ -175,7 +233,7 @@ def unproven(found: set[type]) -> set[str]:
 
 
 def test_every_backend_runs_the_contract() -> None:
-    assert backends() >= {LocalBackend, FsspecBackend}
+    assert backends() >= {LocalBackend, FsspecBackend, S3Backend}
     assert unproven(backends()) == set()
 
 

@@ -67,8 +67,9 @@ class Server:
         log = self.folder / "log"
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
-                self.command(), stdout=stream, stderr=stream, start_new_session=True, user=self.user
-            )
+                self.command(), stdout=stream, stderr=stream, start_new_session=True, user=self.user,
+                env={**os.environ, **self.environment},
+            )  # fmt: skip
 
         def answers() -> bool:
             assert self._process is not None
@@ -111,6 +112,11 @@ class Server:
     def user(self) -> str | None:
         return None
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables the process gets besides this one's."""
+        return {}
+
     def command(self) -> Sequence[str]:
         raise NotImplementedError
 
@@ -152,12 +158,17 @@ class S3Server(Server):
         return [
             str(_SCRIPTS / "weed"), "server", f"-dir={self.folder / 'data'}",
             "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-            f"-master.port={self._master}", f"-volume.port={self._volume}", "-volume.max=50",
+            f"-master.port={self._master}", f"-volume.port={self._volume}", "-volume.max=1000",
             "-master.volumeSizeLimitMB=512", "-master.telemetry=false",
             "-filer", f"-filer.port={self._filer}",
-            "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false",
             f"-s3.port={self._s3}", f"-s3.config={self.folder / 'identities.json'}",
         ]  # fmt: skip
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        # Each bucket gets volumes of its own, seven at once by default, which takes a second a bucket.
+        return {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
 
     def create_bucket(self, name: str) -> None:
         """An empty bucket of that name."""
