@@ -130,7 +130,7 @@ def writing_archive(path: Path) -> Iterator[ArchiveWriter]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "r+b", buffering=_CHUNK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,6 +15,7 @@ import pytest
 from mutoscope.models import registry
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.runtime import Runtime, use_runtime
 from mutoscope.platform.settings import Settings
 
@@ -31,16 +32,22 @@ def _empty_catalog() -> Path:
 
 
 @contextmanager
-def platform_in(home: Path) -> Iterator[Runtime]:
-    """An empty platform, which is the process's runtime while the block lasts."""
+def platform_in(home: Path, **elsewhere: str) -> Iterator[Runtime]:
+    """An empty platform, which is the process's runtime while the block lasts.
+
+    Args:
+        elsewhere: `store_url` and `database_url` (of an empty, migrated catalog) that lie outside the home.
+    """
     # The lease is long: the fake worker sends no heartbeats, and a choked machine must not make it look dead.
-    settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005, lease_seconds=3600)
-    shutil.copy(_empty_catalog(), home / "catalog.db")
+    settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005, lease_seconds=3600, **elsewhere)
+    if "database_url" not in elsewhere:
+        shutil.copy(_empty_catalog(), home / "catalog.db")
     catalog = Catalog.open(settings.database_url)
     try:
         with use_runtime(Runtime(settings, catalog, ArtifactStore.open(settings.store_url))) as runtime:
             yield runtime
     finally:
+        RUN_PAGES.drain()
         catalog.close()
 
 
