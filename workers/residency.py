@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from mutoscope.platform.artifacts.manifest import ComponentManifest
@@ -76,8 +77,6 @@ class Residency:
         recipe = self._recipe(card, weights)
         pinned = {name: digest for name, digest in weights.items() if name != RECIPE}
         size = sum(self._complete(name, digest).total_size for name, digest in pinned.items())
-        folders = {name: self._cache.folder(digest) for name, digest in pinned.items()}
-        self._make_room(size)
 
         def load() -> Instance:
             return load_instance(
@@ -89,7 +88,10 @@ class Residency:
                 weights=dict(weights),
             )
 
-        instance = self._retry_without_idle(load)
+        with ExitStack() as holding:
+            folders = {name: holding.enter_context(self._cache.hold(d)) for name, d in pinned.items()}
+            self._make_room(size)
+            instance = self._retry_without_idle(load)
         log.info("loaded card=%s bytes=%d seconds=%.2f", card.id, size, time.perf_counter() - started)
         return _Resident(instance, size)
 

@@ -20,7 +20,7 @@ from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged,
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
 from mutoscope.platform.artifacts.urls import scrubbed
-from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnwritable
+from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnavailable, StoreUnwritable
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
@@ -160,11 +160,16 @@ class ArtifactStore:
         """A link to the object that opens without credentials for so long; None where the store has none."""
         return self._backend.presigned_url(layout.object_name(digest), seconds)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether objects are files of this machine, such as `local_path` gives."""
+        return self._backend.path(layout.README_NAME) is not None
+
     def local_path(self, digest: str) -> Path | None:
         """The object as a read-only local file, or None when the store is remote. Not verified; raises
         ArtifactMissing."""
         path = self._backend.path(layout.object_name(digest))
-        if path is not None and not path.exists():
+        if path is not None and not path.exists() and not self.restore(digest):
             raise self._missing(digest)
         return path
 
@@ -224,10 +229,12 @@ class ArtifactStore:
 
     def published(self, path: str) -> bytes | None:
         """The page's bytes, None where there is none."""
-        try:
-            return self._backend.read(layout.page_name(path))
-        except FileNotFoundError:
-            return None
+        name = layout.page_name(path)
+        with self._reading():
+            try:
+                return self._backend.read(name)
+            except FileNotFoundError:
+                return None
 
     def published_at(self, path: str) -> float | None:
         """When the page was written, in seconds since the epoch by the store's clock; None: there is none."""
@@ -302,17 +309,34 @@ class ArtifactStore:
             return self._backend.stage(origin)
 
     def _found(self, digest: str, read: Callable[[str], T]) -> T:
-        """What `read` makes of the object's name; once more if the object had to come back from the trash."""
+        """What `read` makes of the object. One in the trash is brought back first, or read there by those who
+        may not write."""
         name = layout.object_name(digest)
-        try:
-            return read(name)
-        except FileNotFoundError:
-            if not self.restore(digest):
+        with self._reading():
+            try:
+                return read(name)
+            except FileNotFoundError:
+                pass
+            try:
+                if not self.restore(digest):
+                    raise self._missing(digest)
+            except StoreUnwritable:
+                name = layout.trash_name(digest)
+            try:
+                return read(name)
+            except FileNotFoundError:
                 raise self._missing(digest) from None
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """As `_writing`, for a medium that refuses to be read."""
         try:
-            return read(name)
-        except FileNotFoundError:
-            raise self._missing(digest) from None
+            yield
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the artifact store {self.root_url} cannot be read ({_reason(error)}): fix its permissions "
+                "or its disk, or set MUTOSCOPE_STORE_URL to another place"
+            ) from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -321,9 +345,8 @@ class ArtifactStore:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
             raise StoreUnwritable(
-                f"the artifact store {self.root_url} cannot be written ({reason}): "
+                f"the artifact store {self.root_url} cannot be written ({_reason(error)}): "
                 "free space or fix its permissions, or set MUTOSCOPE_STORE_URL to another place"
             ) from error
 
@@ -332,6 +355,10 @@ class ArtifactStore:
             f"artifact {digest[:12]} is not in the store {self.root_url}: replay the run that made it, "
             "or set MUTOSCOPE_STORE_URL to the store that holds it"
         )
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
 
 
 def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterator[Buffer]:

@@ -132,3 +132,11 @@ def test_pins_that_cannot_be_met(shelf: Shelf, loader: Loader) -> None:
     with pytest.raises(ArtifactMissing):
         shelf.residency.acquire(CARD.id, {**shelf.weights(1), "net": "0" * 64})
     assert loader.loaded == []
+
+
+def test_an_adapter_alone_is_refused(shelf: Shelf) -> None:
+    weights = shelf.weights(1)
+    adapter = ComponentManifest("net", (), base=weights["net"])
+    ref = shelf.store.put(adapter.to_bytes(), kind=manifest.KIND, media_type=manifest.MEDIA_TYPE)
+    with pytest.raises(InvalidFolder, match=r"net .* is an adapter for .*: merge it into its base"):
+        shelf.residency.acquire(CARD.id, {**weights, "net": ref.digest})

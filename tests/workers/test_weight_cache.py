@@ -6,15 +6,17 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, manifest
 from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
-from mutoscope.platform.ids import new_id
+from mutoscope.platform.ids import new_id, sha256
 from mutoscope.workers import weight_cache
 from mutoscope.workers.weight_cache import WeightCache
+from tests.support.counting import counting
 from tests.support.safetensors import checkpoint, saved
 
 Put = Callable[[ArtifactStore], ArtifactRef]
@@ -172,3 +174,60 @@ def test_a_folder_another_worker_has_just_built_stays(files: ArtifactStore, tmp_
     cache._build(folder, cache.manifest(ref.digest))  # the second of two workers that found it absent
     assert folder.stat().st_ino == before
     assert sorted(p.name for p in folder.parent.iterdir()) == [ref.digest]
+
+
+def changed(**tensors: np.ndarray) -> dict[str, bytes]:
+    return {**FILES, "shards/model-1.safetensors": saved(checkpoint(1, **tensors))}
+
+
+@pytest.fixture
+def remote() -> ArtifactStore:
+    return ArtifactStore.open(f"memory://{new_id()}")
+
+
+def test_from_a_store_elsewhere_only_what_changed_is_fetched(remote: ArtifactStore, tmp_path: Path) -> None:
+    zeros = np.zeros((256, 256), np.float32)
+    files = changed(**{"blocks.2.weight": zeros})
+    one, two = put_split(remote), put_component(remote, "net", files).manifest
+    counted, backend = counting(remote)
+    cache = WeightCache(counted, tmp_path / "cache")
+    cache.folder(one.digest)
+    backend.calls.clear()
+    folder = cache.folder(two.digest)
+    assert {path: (folder / path).read_bytes() for path in files} == files
+    headers = [sha256(data[: 8 + int.from_bytes(data[:8], "little")]) for data in shards(files)]
+    fetched = set(backend.names("read", "open"))
+    assert fetched == {two.digest, sha256(files["config.json"]), *headers, sha256(zeros.tobytes())}
+
+
+def shards(files: dict[str, bytes]) -> list[bytes]:
+    return [data for path, data in files.items() if path.endswith(".safetensors")]
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_damage_nearby_is_found_and_the_tensors_are_fetched(
+    remote: ArtifactStore, tmp_path: Path, harm: str
+) -> None:
+    files = changed(**{"blocks.2.weight": np.zeros((256, 256), np.float32)})
+    one, two = put_split(remote), put_component(remote, "net", files).manifest
+    cache = WeightCache(remote, tmp_path / "cache")
+    path = cache.folder(one.digest) / "shards/model-1.safetensors"
+    if harm == "flip":
+        damage(path)
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:1000])
+    else:
+        path.unlink()
+    folder = cache.folder(two.digest)
+    assert {path: (folder / path).read_bytes() for path in files} == files
+
+
+def test_an_adapter_comes_with_what_it_builds_on(store: ArtifactStore, tmp_path: Path) -> None:
+    base = put_split(store)
+    own = {"adapter.safetensors": saved(checkpoint(3, large=1))}
+    adapter = put_component(store, "net", own, base=base.digest).manifest
+    cache = WeightCache(store, tmp_path / "cache")
+    below, above = cache.layers(adapter.digest)
+    assert contents(below) == FILES
+    assert (above / "adapter.safetensors").read_bytes() == own["adapter.safetensors"]
+    assert cache.layers(base.digest) == (below,)
