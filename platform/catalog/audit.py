@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 
+from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import add_incident
 from mutoscope.platform.catalog.tables import artifacts, edges, members
@@ -24,14 +25,14 @@ _KEYS = 500
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What the catalog says of an artifact's bytes. A tombstone whose `collected_at` is None was not
-    collected: its bytes were lost."""
+    """What the catalog says of an artifact's bytes. `lost`: it is a tombstone because a check found no bytes
+    of it, not because it was collected."""
 
     digest: str
     kind: str
     size: int
     present: bool
-    collected_at: float | None
+    lost: bool
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.digest[:12]}"
@@ -41,8 +42,9 @@ _COLUMNS = (
     artifacts.c.digest,
     artifacts.c.kind,
     artifacts.c.size,
-    (artifacts.c.state == "present").label("present"),
+    artifacts.c.state,
     artifacts.c.collected_at,
+    artifacts.c.purged_at,
 )
 _PAGE = (
     select(*_COLUMNS)
@@ -89,8 +91,9 @@ class Audit:
         return found
 
     def mark_lost(self, digest: str, kind: str, details: Mapping[str, Any]) -> bool:
-        """Make a present artifact a tombstone, and record the incident; False if it is none. The caller has
-        looked for the bytes, and looks once more afterwards: a writer may have brought them meanwhile.
+        """Make a present artifact a tombstone whose bytes are gone, though never collected, and record the
+        incident; False if it is not present. The caller has looked for the bytes, and looks once more
+        afterwards: a writer may have brought them meanwhile.
 
         Args:
             kind: of the incident: ``damage`` or ``loss``.
@@ -99,7 +102,7 @@ class Audit:
             marked = connection.execute(
                 update(artifacts)
                 .where(artifacts.c.digest == digest, artifacts.c.state == "present")
-                .values(state="tombstone", collected_at=None)
+                .values(state="tombstone", collected_at=None, purged_at=now())
             ).rowcount
             if marked:
                 made_by = (
@@ -111,15 +114,6 @@ class Audit:
                 run_id = connection.execute(made_by).scalar_one_or_none()
                 add_incident(connection, kind, run_id, {"digest": digest, **details})
         return bool(marked)
-
-    def revive(self, digest: str) -> None:
-        """The bytes of a tombstone are there, and sound: it is present again."""
-        with self._database.write() as connection:
-            connection.execute(
-                update(artifacts)
-                .where(artifacts.c.digest == digest)
-                .values(state="present", collected_at=None)
-            )
 
     def set_size(self, digest: str, size: int) -> None:
         """Correct a row to what the sound bytes say."""
@@ -137,6 +131,18 @@ class Audit:
         query = select(members.c.path, members.c.artifact_digest).where(members.c.container == container)
         with self._database.read() as connection:
             return {row.path: row.artifact_digest for row in connection.execute(query)}
+
+    def containers_of(self, digest: str, limit: int = 5) -> list[str]:
+        """Some of the containers that need the artifact."""
+        query = (
+            select(members.c.container)
+            .where(members.c.artifact_digest == digest)
+            .distinct()
+            .order_by(members.c.container)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
 
     def set_members(self, container: str, found: Mapping[str, str]) -> None:
         """Record what the container needs, in place of what is recorded. The artifacts must have rows."""
@@ -161,4 +167,6 @@ class Audit:
 
 
 def _to_row(row: Any) -> Holding:
-    return Holding(row.digest, row.kind, row.size, bool(row.present), row.collected_at)
+    present = row.state == "present"
+    lost = not present and row.collected_at is None and row.purged_at is not None
+    return Holding(row.digest, row.kind, row.size, present, lost)

@@ -136,7 +136,7 @@ class ByteCheck:
         if not row.present:
             if condition != "sound":
                 return None
-            code = "found-bytes" if row.collected_at is None else "collected-bytes"
+            code = "found-bytes" if row.lost else "collected-bytes"
             return finding(code, name, digest, size=row.size)
         if condition == "damaged":
             return finding("damaged-bytes", name, digest, size=row.size)
@@ -168,7 +168,8 @@ class ByteCheck:
     def _quarantine(self) -> Iterator[Finding]:
         for found in self.store.quarantined():
             again = "sound again since" if self.store.contains(found.digest) else "not made again since"
-            yield finding("quarantined", found.name, found.digest, detail=again, size=found.size)
+            subject = f"quarantine/{found.digest[:12]}…"
+            yield finding("quarantined", subject, found.digest, detail=again, size=found.size)
 
     def _writable(self, digest: str) -> bool:
         try:

@@ -68,15 +68,14 @@ _RULES = (
         "fault",
         "is recorded as present, and the store has no bytes of it",
         "`mutoscope fsck --repair`, then replay or import what it names",
-        "marks the row as a tombstone, with an incident: its lineage still answers, and whoever makes the "
-        "same bytes again brings it back",
+        "marks the row as lost, with an incident; its lineage still answers",
     ),
     Rule(
         "damaged-bytes",
         "fault",
         "has other bytes in the store than its digest says",
         "`mutoscope fsck --repair`, then replay or import what it names",
-        "moves the object to quarantine; takes sound bytes from the trash, or else does as for missing-bytes",
+        "moves the object to quarantine; takes sound bytes from the trash, or marks the row as lost",
     ),
     Rule(
         "trashed-bytes",
@@ -109,8 +108,8 @@ _RULES = (
     Rule(
         "wrong-members",
         "fault",
-        "has other members on record than its manifest lists, and collection goes by the record",
-        "`mutoscope fsck --repair`",
+        "has other members on record than its manifest lists",
+        "`mutoscope fsck --repair`: what is not recorded is not kept",
         "records what the manifest lists",
     ),
     Rule(

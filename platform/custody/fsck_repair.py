@@ -52,9 +52,11 @@ class Repairer:
 
     def __call__(self, finding: Finding) -> Repair:
         """Set one finding right as far as that is possible."""
-        repair = self._repairs.get(finding.rule.code)
-        if repair is None or finding.digest is None:
+        if finding.digest is None:
             return Repair(finding, None)
+        repair = self._repairs.get(finding.rule.code)
+        if repair is None:
+            return Repair(finding, None, self._remake(finding.digest) if finding.is_fault else None)
         faults.hit("fsck.before_repair")
         return repair(finding, finding.digest)
 
@@ -79,7 +81,7 @@ class Repairer:
         faults.hit("fsck.marked")
         # A writer who stored the bytes after our look, and whose row was there already, relies on that row.
         if marked and self._store.contains(digest) and self._store.verify(digest) == "sound":
-            self._catalog.audit.revive(digest)
+            self._catalog.tombstones.revive(digest)
             return Repair(finding, "nothing: a writer has brought the bytes meanwhile")
         moved = "moved to quarantine, and " if kind == "damage" else ""
         return Repair(finding, f"{moved}marked as lost, with an incident", self._remake(digest))
@@ -93,7 +95,7 @@ class Repairer:
     def _found(self, finding: Finding, digest: str) -> Repair:
         if self._store.verify(digest) != "sound":
             return Repair(finding, None)
-        self._catalog.audit.revive(digest)
+        self._catalog.tombstones.revive(digest)
         return Repair(finding, "marked as present again")
 
     def _writable(self, finding: Finding, digest: str) -> Repair:
@@ -116,11 +118,13 @@ class Repairer:
         return Repair(finding, f"{len(wanted)} members recorded")
 
     def _remake(self, digest: str) -> str | None:
-        """The command that makes the bytes of an artifact again, by the first run on record that can."""
-        ref = self._catalog.artifacts.get(digest)
-        for run in self._catalog.runs.generated_by(digest):
-            if run.kind == "engine" and run.state == "succeeded" and run.key_parts is not None:
-                return f"mutoscope replay {ref}"
-            if run.kind == "import" and run.card is not None and "folder" in run.parameters:
-                return f"mutoscope weights import {run.card} {run.parameters['folder']}"
+        """The command that makes the bytes of an artifact, or a container of it, again: by the first run on
+        record that can."""
+        for made in (digest, *self._catalog.audit.containers_of(digest)):
+            ref = self._catalog.artifacts.get(made)
+            for run in self._catalog.runs.generated_by(made):
+                if run.kind == "engine" and run.state == "succeeded" and run.key_parts is not None:
+                    return f"mutoscope replay {ref}"
+                if run.kind == "import" and run.card is not None and "folder" in run.parameters:
+                    return f"mutoscope weights import {run.card} {run.parameters['folder']}"
         return None

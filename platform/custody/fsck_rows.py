@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest, iter_members
@@ -51,7 +52,8 @@ def row_findings(catalog: Catalog) -> Iterator[Finding]:
         ("impossible-run", facts.impossible_runs),
     )
     for code, question in questions:
-        yield from _each(code, question())
+        for one in _each(code, question()):
+            yield _named(catalog, one) if code == "incomplete-weights" else one
 
 
 def listed_members(store: ArtifactStore, digest: str) -> dict[str, str] | None:
@@ -64,6 +66,12 @@ def listed_members(store: ArtifactStore, digest: str) -> dict[str, str] | None:
     if not is_manifest(data):
         return None
     return {member.path: member.digest for member in iter_members(ComponentManifest.parse(data))}
+
+
+def _named(catalog: Catalog, one: Finding) -> Finding:
+    """The finding under the version's name, where the weights have one."""
+    versions = catalog.weights.versions_of_digest(one.digest) if one.digest else []
+    return replace(one, subject=str(versions[-1])) if versions else one
 
 
 def _each(code: str, anomalies: list[Anomaly]) -> Iterator[Finding]:

@@ -14,7 +14,9 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
+from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.fsck import Report, fsck
 from mutoscope.platform.ids import new_id
 from tests.support import forked  # noqa: F401  # sets up what the one fork server of a test process imports
 from tests.support.records import LEASE, SERVES, a_spec, an_artifact, present
@@ -110,3 +112,12 @@ def publish_many(url: str, digests: Sequence[str]) -> list[int]:
     ordinals = [catalog.weights.publish("toy-card", "net", digest).ordinal for digest in digests]
     catalog.close()
     return ordinals
+
+
+def repair(url: str, store_url: str) -> list[str]:
+    """Check and repair; returns the codes of the faults that were left."""
+    catalog, report = Catalog.open(url), Report()
+    for _ in fsck(catalog, ArtifactStore.open(store_url), repair=True, report=report):
+        pass
+    catalog.close()
+    return sorted(report.left)
