@@ -19,3 +19,13 @@ def excerpt(text: str, width: int = 60) -> str:
     """The text on one line, cut to `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def several(count: int, noun: str) -> str:
+    """A count with its noun: 1 image, 99,990 images, 2 trajectories, 3 weights."""
+    if count != 1 and noun not in _UNCOUNTED:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun}"
+
+
+_UNCOUNTED = ("audio", "json", "weights")

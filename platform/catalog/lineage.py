@@ -15,7 +15,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from mutoscope.platform.catalog import closure, impact, made, uses
 from mutoscope.platform.catalog.closure import Closure, Way
@@ -27,13 +27,14 @@ from mutoscope.platform.catalog.graph import (
     Edge,
     LineageGraph,
     Members,
+    by_keys,
     read_artifacts,
     read_runs,
 )
 from mutoscope.platform.catalog.impact import Downstream, Impact
 from mutoscope.platform.catalog.made import MadePage
 from mutoscope.platform.catalog.recipes import read_recipes
-from mutoscope.platform.catalog.tables import artifacts, members
+from mutoscope.platform.catalog.tables import artifacts, members, workflow_runs
 from mutoscope.platform.catalog.uses import WeightUse
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 
@@ -101,6 +102,14 @@ class Lineage:
         query = select(members.c.container).where(members.c.artifact_digest == digest).distinct()
         with self._database.read() as connection:
             return tuple(connection.execute(query.order_by(members.c.container)).scalars())
+
+    def workflows(self, graph: LineageGraph) -> dict[str, str]:
+        """Which workflow asked for the runs of a graph: id of the workflow run to the workflow's id."""
+        asked = {run.workflow_run_id for run in graph.runs.values() if run.workflow_run_id}
+        query = select(workflow_runs.c.id, workflow_runs.c.workflow)
+        query = query.where(workflow_runs.c.id.in_(bindparam("keys", expanding=True)))
+        with self._database.read() as connection:
+            return {row.id: row.workflow for row in by_keys(connection, query, asked)}
 
     def weights_of(self, digest: str, depth: int | None = None, *, history: bool = False) -> list[WeightUse]:
         """The weights that made an artifact, through the whole chain of its inputs, with the run that used

@@ -10,58 +10,129 @@
           └─ wan-i2v import 0192c7f0-5c40-7e9d-8b7a-6c5d4e3f2a1b
 
 A node that several paths share is drawn in full where it comes first and named "(see above)" after that, so
-the text grows with the graph and not with its paths, and a cycle ends.
+the text grows with the graph and not with its paths, and a cycle ends. Asked to be brief, it folds siblings
+of one sort ("… 99,990 more flux-t2i runs: 99,990 images") and stops at so many lines.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
 from mutoscope.platform.catalog.records import RunRecord
+from mutoscope.platform.wording import byte_size, several
+
+SIBLINGS = 8
+"""Siblings of one sort that a brief tree draws before it folds the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A line to come: what stands before it, its own branch, the role that led here, and the node."""
+    """A line to come: what stands before it, its own branch, the role that led here, and the node. Or a fold:
+    no node, and its text as label."""
 
     lead: str
     branch: str
     label: str
-    node: str
+    node: str | None
 
 
-def render_tree(graph: LineageGraph, root: str | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """Siblings that one line stands for."""
+
+    nodes: tuple[str, ...]
+    text: str
+
+
+def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | None = None) -> str:
     """The graph as an indented tree, one node a line, without a final newline.
 
     Args:
         root: digest to start from; the graph's own root by default.
+        limit: be brief: fold siblings, and draw so many lines at most, the last of which says how much of
+            the graph is not there.
     """
     onward = _onward(graph)
     lines: list[str] = []
     drawn: set[str] = set()
+    told = 0
     # A stack of our own: a training lineage is thousands of runs deep, beyond Python's recursion limit.
     stack = [_Item("", "", "", root or graph.root)]
     while stack:
         item = stack.pop()
+        if limit is not None and len(lines) == limit - 1 and (stack or onward.get(item.node or "")):
+            left = len(graph.artifacts) + len(graph.runs) - len(drawn) - told
+            lines.append(f"… and {max(left, 1):,} more")
+            break
+        text = f"{item.lead}{item.branch}{item.label}"
+        if item.node is None:
+            lines.append(text)
+            continue
         repeated = item.node in drawn and bool(onward.get(item.node))
-        text = f"{item.lead}{item.branch}{item.label}{_describe(graph, item.node)}"
+        text += _describe(graph, item.node)
         lines.append(f"{text}  (see above)" if repeated else text)
         if repeated:
             continue
         drawn.add(item.node)
-        stack.extend(reversed(list(_children(item, onward.get(item.node, ())))))
+        kept, folds = onward.get(item.node, []), []
+        if limit is not None:
+            kept, folds = _fold(graph, onward, item.node, kept)
+            told += sum(len(fold.nodes) for fold in folds)
+        stack.extend(reversed(list(_children(item, kept, folds))))
     return "\n".join(lines)
 
 
-def _children(item: _Item, edges: Sequence[Edge]) -> Iterator[_Item]:
+def _children(item: _Item, edges: Sequence[Edge], folds: Sequence[_Fold]) -> Iterator[_Item]:
     # The root stands at the margin; what hangs from any other node is indented below its text.
     lead = item.lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[item.branch]
+    last = len(edges) + len(folds)
     for position, edge in enumerate(edges, 1):
-        branch = "└─ " if position == len(edges) else "├─ "
+        branch = "└─ " if position == last else "├─ "
         to_run = item.node == edge.digest
         yield _Item(lead, branch, "" if to_run else f"{edge.role}: ", edge.run_id if to_run else edge.digest)
+    for position, fold in enumerate(folds, len(edges) + 1):
+        yield _Item(lead, "└─ " if position == last else "├─ ", fold.text, None)
+
+
+def _fold(
+    graph: LineageGraph, onward: dict[str, list[Edge]], node: str, edges: list[Edge]
+) -> tuple[list[Edge], list[_Fold]]:
+    """The first siblings of each sort, and a fold for the rest of each. A rest of one is drawn."""
+    sorts: dict[str, list[Edge]] = {}
+    for edge in edges:
+        sorts.setdefault(_sort(graph, edge, to_run=node == edge.digest), []).append(edge)
+    kept: list[Edge] = []
+    folds: list[_Fold] = []
+    for sort, alike in sorts.items():
+        shown = SIBLINGS if len(alike) > SIBLINGS + 1 else len(alike)
+        kept += alike[:shown]
+        if rest := alike[shown:]:
+            to_run = node == rest[0].digest
+            nodes = tuple(edge.run_id if to_run else edge.digest for edge in rest)
+            text = f"… {several(len(rest), sort).replace(' ', ' more ', 1)}"
+            folds.append(_Fold(nodes, text + (_outcome(graph, onward, nodes) if to_run else "")))
+    return kept, folds
+
+
+def _sort(graph: LineageGraph, edge: Edge, *, to_run: bool) -> str:
+    """What siblings that fold together are called in the singular."""
+    if not to_run:
+        kind = graph.artifacts[edge.digest].ref.kind
+        return kind if edge.role == kind else f"{edge.role} {kind}"
+    run = graph.runs[edge.run_id]
+    state = "" if run.state == "succeeded" else f"{run.state} "
+    return f"{state}{run.card or run.kind} run" if run.kind == "engine" else f"{state}{run.kind} run"
+
+
+def _outcome(graph: LineageGraph, onward: dict[str, list[Edge]], run_ids: Sequence[str]) -> str:
+    """What folded runs made, when looking down."""
+    if not graph.down:
+        return ""
+    kinds = Counter(graph.artifacts[edge.digest].ref.kind for run in run_ids for edge in onward.get(run, ()))
+    return ": " + ", ".join(several(count, kind) for kind, count in kinds.items()) if kinds else ""
 
 
 def _onward(graph: LineageGraph) -> dict[str, list[Edge]]:
@@ -99,4 +170,6 @@ def _describe_run(run: RunRecord) -> str:
 def _describe_artifact(artifact: ArtifactNode) -> str:
     names = " = ".join(str(version) for version in artifact.versions)
     gone = "" if artifact.present else "  (bytes collected)"
-    return f"{names}  {artifact.ref}{gone}" if names else f"{artifact.ref}{gone}"
+    parts = artifact.members
+    of = f"  {several(parts.count, 'part')}, {byte_size(parts.size)}" if parts else ""
+    return f"{names}  {artifact.ref}{of}{gone}" if names else f"{artifact.ref}{of}{gone}"

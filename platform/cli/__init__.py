@@ -11,13 +11,17 @@
     starter.py      bringing a home to a usable state: schema, store, starter weights
     run.py          run; follow.py shows a workflow's progress from the catalog
     browse.py       ls, show, get, open
-    lineage.py      lineage
+    lineage.py      lineage up, down, export
+    diff.py         diff
+    impact.py       impact
     pages.py        pages url, rebuild, presign
     archive.py      export, import
     replay.py       replay
     cards.py        cards
-    weights.py      weights list, show, import, made
+    weights.py      weights list, show, import, made, of
     fsck.py         fsck
+    incidents.py    incidents list, show
+    why.py          why
     doctor.py       doctor; integrity.py tells whether stored weights are whole
     demo.py         demo
 

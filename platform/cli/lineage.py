@@ -1,43 +1,124 @@
-"""lineage: what an artifact came from, down to the weights and their import; or what came of it."""
+"""lineage up, down, export: what an artifact came from, what came of it, and either as a document."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from mutoscope.platform.cli import render
 
 if TYPE_CHECKING:
-    from mutoscope.platform.catalog.lineage import LineageGraph
+    from mutoscope.platform.catalog.graph import LineageGraph
+    from mutoscope.platform.cli.home import Home
+
+Format = Literal["prov", "openlineage"]
+
+Reference = Annotated[str, typer.Argument(help="Such as video:3fa9, or weights: flux-t2i/transformer@1.")]
+Depth = Annotated[int | None, typer.Option(min=1, help="Runs to go through at most.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=0, help="Lines at most, equal siblings folded; 0 for all.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print nodes and edges as JSON, all of them.")]
+
+LINES = 200
+"""Of a tree, unless more are asked for."""
 
 
-def lineage(
-    reference: Annotated[str, typer.Argument(help="Such as video:3fa9, or weights: flux-t2i/transformer@1.")],
-    down: Annotated[
-        bool, typer.Option("--down", help="What came of it instead of what it came from.")
-    ] = False,
-    depth: Annotated[int | None, typer.Option(min=1, help="Runs to go through at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print nodes and edges as JSON.")] = False,
-) -> None:
+class UpByDefault(TyperGroup):
+    """`lineage REF` is `lineage up REF`; with ``--down``, `lineage down REF`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] not in self.commands:
+            way = "down" if "--down" in args else "up"
+            args = [way, *(word for word in args if word != "--down")]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=UpByDefault,
+    no_args_is_help=True,
+    help="What an artifact came from (up), and what came of it (down).\n\n"
+    "Example: mutoscope lineage video:3fa9",
+)
+
+
+@app.command("up")
+def up(reference: Reference, depth: Depth = None, limit: Limit = LINES, json: Json = False) -> None:
     """Show the tree of runs and artifacts behind an artifact, down to the weights that made it.
 
-    Example: mutoscope lineage video:3fa9
+    Example: mutoscope lineage up video:3fa9
     """
     from mutoscope.platform.cli.home import Home
 
     home = Home()
+    _show(home.catalog.lineage.up(resolve(home, reference), depth), limit, json)
+
+
+@app.command("down")
+def down(reference: Reference, depth: Depth = None, limit: Limit = LINES, json: Json = False) -> None:
+    """Show the tree of everything made from an artifact, weights included.
+
+    Example: mutoscope lineage down flux-t2i/transformer@1
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    digest = resolve(home, reference)
+    _show(home.catalog.lineage.down(digest, depth), limit, json)
+    if not json and (holders := home.catalog.lineage.containers(digest)):
+        render.note(
+            f"it is part of {len(holders)} more artifacts: `mutoscope impact {reference}` follows those too"
+        )
+
+
+@app.command("export")
+def export(
+    reference: Reference,
+    standard: Annotated[
+        Format, typer.Option("--format", help="W3C PROV-JSON, or OpenLineage run events.")
+    ] = "prov",
+    downwards: Annotated[bool, typer.Option("--down", help="What came of it.")] = False,
+    depth: Depth = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; stdout if not given.")
+    ] = None,
+) -> None:
+    """Write the lineage as a document of a standard: PROV-JSON, or OpenLineage events, one a line.
+
+    Example: mutoscope lineage export video:3fa9 --format prov -o video.prov.json
+    """
+    from mutoscope.platform.catalog.openlineage import write_events
+    from mutoscope.platform.catalog.prov import write_prov
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    walk = home.catalog.lineage.down if downwards else home.catalog.lineage.up
+    graph = walk(resolve(home, reference), depth)
+    with _opened(output) as stream:
+        if standard == "prov":
+            write_prov(graph, stream)
+        else:
+            write_events(graph, home.catalog.lineage.workflows(graph), stream)
+    if output is not None:
+        render.say(str(output))
+
+
+def resolve(home: Home, reference: str) -> str:
+    """The digest that a reference to an artifact, or the name of a weight version, stands for.
+
+    Raises:
+        UnknownReference, AmbiguousReference: as the catalog says.
+    """
     if "@" in reference:
-        digest = home.catalog.weights.get(reference).digest
-    else:
-        digest = home.catalog.artifacts.resolve(reference).digest
-    walk = home.catalog.lineage.down if down else home.catalog.lineage.up
-    graph = walk(digest, depth)
-    if json:
-        render.emit_json(asdict(graph))
-    else:
-        print_tree(graph)
+        return home.catalog.weights.get(reference).digest
+    return home.catalog.artifacts.resolve(reference).digest
 
 
 def print_tree(graph: LineageGraph) -> None:
@@ -45,3 +126,26 @@ def print_tree(graph: LineageGraph) -> None:
     from mutoscope.platform.catalog.tree import render_tree
 
     render.say(render_tree(graph))
+
+
+def _show(graph: LineageGraph, limit: int, json: bool) -> None:
+    from mutoscope.platform.catalog.tree import render_tree
+
+    if json:
+        render.emit_json(asdict(graph))
+    else:
+        render.say(render_tree(graph, limit=limit or None))
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[IO[str]]:
+    from mutoscope.platform.errors import InvalidParameter
+
+    if path is None:
+        yield typer.get_text_stream("stdout")
+        return
+    try:
+        with path.open("w", encoding="utf-8") as stream:
+            yield stream
+    except OSError as error:
+        raise InvalidParameter("output", str(path), f"{error.strerror}: name a file to write") from None

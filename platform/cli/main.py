@@ -13,14 +13,22 @@ from mutoscope.platform.cli import (
     browse,
     cards,
     demo,
+    diff,
     doctor,
     fsck,
+    gc,
+    impact,
+    incidents,
     lineage,
     pages,
+    pins,
     replay,
+    retention,
     run,
     stack,
+    trash,
     weights,
+    why,
 )
 from mutoscope.platform.errors import MutoscopeError
 
@@ -52,13 +60,14 @@ def _root(
     pass
 
 
-STACK, MAKE, BROWSE, CARRY, MODELS = "The stack", "Make", "Look", "Carry", "Models"
+STACK, MAKE, BROWSE, KEEP, CARRY, MODELS = "The stack", "Make", "Look", "Keep", "Carry", "Models"
 
 app.command(rich_help_panel=STACK)(stack.up)
 app.command(rich_help_panel=STACK)(stack.down)
 app.command(rich_help_panel=STACK)(stack.status)
 app.command(rich_help_panel=STACK)(doctor.doctor)
 app.command(rich_help_panel=STACK)(fsck.fsck)
+app.add_typer(incidents.app, name="incidents", rich_help_panel=STACK)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)
 app.command(rich_help_panel=MAKE)(replay.replay)
@@ -66,8 +75,17 @@ app.command("ls", rich_help_panel=BROWSE)(browse.list_recent)
 app.command(rich_help_panel=BROWSE)(browse.show)
 app.command(rich_help_panel=BROWSE)(browse.get)
 app.command("open", rich_help_panel=BROWSE)(browse.open_page)
-app.command(rich_help_panel=BROWSE)(lineage.lineage)
+app.add_typer(lineage.app, name="lineage", rich_help_panel=BROWSE)
+app.command(rich_help_panel=BROWSE)(diff.diff)
+app.command(rich_help_panel=BROWSE)(impact.impact)
+app.command(rich_help_panel=BROWSE)(why.why)
 app.add_typer(pages.app, name="pages", rich_help_panel=BROWSE)
+app.command(rich_help_panel=KEEP)(gc.gc)
+app.command(rich_help_panel=KEEP)(pins.pin)
+app.command(rich_help_panel=KEEP)(pins.unpin)
+app.command(rich_help_panel=KEEP)(pins.pins)
+app.add_typer(retention.app, name="retention", rich_help_panel=KEEP)
+app.add_typer(trash.app, name="trash", rich_help_panel=KEEP)
 app.command(rich_help_panel=CARRY)(archive.export)
 app.command("import", rich_help_panel=CARRY)(archive.import_)
 app.command(rich_help_panel=MODELS)(cards.cards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from mutoscope.platform.cli import render
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Versions of components: list, show, import, made.\n\nExample: mutoscope weights list flux-t2i",
+    help="Versions of components: list, show, import, made, of.\n\nExample: mutoscope weights list flux-t2i",
 )
 
 
@@ -54,22 +55,26 @@ def show(
     version: Annotated[
         str, typer.Argument(help="Such as flux-t2i/transformer@1 or flux-t2i/transformer@live.")
     ],
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show one version: its artifact, its files and the run that made it.
 
-    Example: mutoscope weights show flux-t2i/transformer@live
+    Example: mutoscope weights show flux-t2i/transformer@live --tensors
     """
+    from mutoscope.platform.cli import contents
     from mutoscope.platform.cli.home import Home
 
     home = Home()
     found = home.catalog.weights.get(version)
     artifact = home.catalog.artifacts.get(found.digest)
     described = _plain(found) | {"meta": dict(artifact.meta) if artifact else {}}
+    held = contents.contents(home.store, found.digest)
     if json:
-        render.emit_json(described)
+        render.emit_json({**described, **held})
     else:
         render.pairs(described)
+        contents.show(held, tensors=tensors)
 
 
 @app.command("import")
@@ -104,10 +109,11 @@ def import_weights(
 def made(
     version: Annotated[str, typer.Argument(help="Such as flux-t2i/transformer@1.")],
     kind: Annotated[str | None, typer.Option(help="Only artifacts of this kind.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Artifacts of a page.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Go on after a page: what it ended with.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the artifacts that runs made directly with this version.
+    """List the artifacts that runs made directly with this version, newest first, a page at a time.
 
     Example: mutoscope weights made flux-t2i/transformer@1 --kind image
     """
@@ -115,15 +121,63 @@ def made(
 
     home = Home()
     found = home.catalog.weights.get(version)
-    made_here = home.catalog.lineage.made_directly(found.digest)
-    artifacts = [ref for ref, _ in made_here if kind is None or ref.kind == kind][:limit]
+    kinds = (kind,) if kind is not None else ()
+    page = home.catalog.lineage.made(found.digest, kinds=kinds, limit=limit, after=after)
     if json:
-        render.emit_json([artifact.to_dict() for artifact in artifacts])
+        render.emit_json(asdict(page))
         return
     render.table(
-        ["artifact", "size", "media type"],
-        [(str(ref), render.size(ref.size), ref.media_type) for ref in artifacts],
-        empty=f"{found} has made nothing yet",
+        ["artifact", "size", "run", "state", "age"],
+        [
+            (
+                str(one.ref),
+                render.size(one.ref.size),
+                one.run_id,
+                "" if one.present else "bytes collected",
+                render.age(one.created_at),
+            )
+            for one in page.makings
+        ],
+        empty=f"{found} has made nothing yet" if after is None else "that was all",
+    )
+    if page.next is not None:
+        render.say(f"more: --after {page.next}")
+
+
+@app.command("of")
+def weights_of(
+    reference: Annotated[str, typer.Argument(help="Such as video:3fa9.")],
+    history: Annotated[
+        bool, typer.Option("--history", help="Also the weights that those were trained with, and so on.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the weight versions that made an artifact, through all its inputs, and the run that used each.
+
+    Example: mutoscope weights of video:3fa9
+    """
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.cli.lineage import resolve
+
+    home = Home()
+    uses = home.catalog.lineage.weights_of(resolve(home, reference), history=history)
+    if json:
+        render.emit_json([asdict(use) for use in uses])
+        return
+    render.table(
+        ["run", "card", "component", "version", "digest", "state"],
+        [
+            (
+                use.run_id,
+                use.card,
+                use.component,
+                " = ".join(str(version) for version in use.versions),
+                use.digest[:12],
+                "" if use.present else "bytes collected",
+            )
+            for use in uses
+        ],
+        empty="no weights made it",
     )
 
 
