@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, select
+from sqlalchemy import Connection, Row, Select, and_, exists, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.tables import artifacts, edges, runs, workflow_runs
+from mutoscope.platform.catalog.tables import artifacts, edges, members, runs, workflow_runs
 from mutoscope.platform.errors import AmbiguousReference, UnknownReference
 from mutoscope.platform.refs import ArtifactRef, parse_reference
 
@@ -122,10 +122,15 @@ class Artifacts:
     def list(
         self, kind: str | None = None, limit: int = 50, workflow: str | None = None
     ) -> list[ArtifactRef]:
-        """Newest first; of one kind, or generated within runs of one workflow, if asked."""
+        """Newest first; of one kind, or generated within runs of one workflow, if asked.
+
+        Without a kind, members of others are left out: a checkpoint's tensors would hide everything else.
+        """
         query = select(*REF_COLUMNS).order_by(artifacts.c.created_at.desc(), artifacts.c.digest).limit(limit)
         if kind is not None:
             query = query.where(artifacts.c.kind == kind)
+        else:
+            query = query.where(~exists().where(members.c.artifact_digest == artifacts.c.digest))
         if workflow is not None:
             query = query.where(artifacts.c.digest.in_(_generated_within(workflow)))
         with self._database.read() as connection:

@@ -85,3 +85,11 @@ def test_many_members_are_recorded_at_once(any_catalog: Catalog) -> None:
     parts = {f"model/tensors/{index}": an_artifact(f"tensor {index}", "blob") for index in range(10_000)}
     any_catalog.runs.record_completed("import", generated={"out": NET}, members={NET.digest: parts})
     assert len(recorded(any_catalog)) == 10_000
+
+
+def test_a_listing_shows_what_was_made_not_its_parts(any_catalog: Catalog) -> None:
+    picture = an_artifact("picture")
+    any_catalog.artifacts.record(picture)
+    any_catalog.runs.record_completed("import", generated={"out": NET}, members={NET.digest: PARTS})
+    assert set(any_catalog.artifacts.list()) == {NET, picture}
+    assert set(any_catalog.artifacts.list(kind="blob")) == set(PARTS.values())
