@@ -44,12 +44,14 @@ def _serve(options: argparse.Namespace) -> None:
 
     from mutoscope.platform.artifacts import ArtifactStore
     from mutoscope.platform.catalog import Catalog
+    from mutoscope.platform.custody.users import register
     from mutoscope.workers.device import open_device
     from mutoscope.workers.worker import Limits, Worker
 
     catalog = Catalog.open(settings.database_url)
     store = ArtifactStore.of(settings)
     store.check_writable()
+    register(catalog, store)
     limits = Limits(drain_seconds=options.drain_seconds, idle_exit_seconds=options.idle_exit)
     try:
         Worker(

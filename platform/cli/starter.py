@@ -9,6 +9,7 @@ from mutoscope.models.registry import cards
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.cli.home import Home
+from mutoscope.platform.custody.users import register
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.errors import StoreUnwritable
 from mutoscope.platform.orchestration.importing import import_folder
@@ -33,6 +34,7 @@ def prepare(home: Home, say: Callable[[str], None]) -> None:
     started = time.monotonic()
     Catalog.migrate(home.settings.database_url)
     say(f"{'catalog':<14} ready after {time.monotonic() - started:.1f} s")
+    register(home.catalog, home.store)
     for card in cards().values():
         _import_starter(home, card, say)
 

@@ -30,6 +30,7 @@ from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 from mutoscope.platform.custody.archive_format import ArtifactLine, Manifest
 from mutoscope.platform.custody.archive_reader import ArchiveReader, Progress
+from mutoscope.platform.custody.users import register
 from mutoscope.platform.errors import ArchiveInvalid
 
 _WHOLE = 8 << 20
@@ -86,6 +87,7 @@ def import_archive(
             size = sum(member.size for member in missing)
             return Imported(archive.manifest, planned, len(missing), size, dry_run=True)
         store.check_writable()
+        register(catalog, store)
         with catalog.leases.writing(f"import of {path.name}"[:255]):
             stored, stored_bytes = _store_objects(store, archive, progress)
             faults.hit("import.before_rows")

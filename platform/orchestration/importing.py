@@ -18,6 +18,7 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
 from mutoscope.platform.artifacts.components import StoredComponent, put_component
 from mutoscope.platform.catalog import Catalog, WeightVersion
+from mutoscope.platform.custody.users import register
 from mutoscope.platform.engine.card import RECIPE, Card, FolderSummary, Recipe
 from mutoscope.platform.errors import InvalidFolder
 
@@ -41,6 +42,7 @@ def import_folder(
     folder = folder.expanduser().resolve()
     summary = card.inspect(folder)
     store.check_writable()
+    register(catalog, store)
     with catalog.leases.writing(f"import of {folder.name or folder} for {card.id}"):
         return _import(catalog, store, card, summary, origin)
 

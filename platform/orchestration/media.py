@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from mutoscope.platform.artifacts.codecs import image
+from mutoscope.platform.custody.users import register
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -28,12 +29,17 @@ def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
     """
     runtime = runtime or get_runtime()
     data, pixels = _read(path)
+    catalog, store = runtime.catalog, runtime.store
     encoded = image.encode(pixels, {})
-    ref = runtime.store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
     facts = {"file": path.name, "sha256": sha256(data)}
-    earlier = runtime.catalog.runs.generated_by(ref.digest)
-    if not any(run.kind == "import" and run.parameters == facts for run in earlier):
-        runtime.catalog.runs.record_completed("import", parameters=facts, generated={"image": ref})
+    register(catalog, store)
+    with catalog.leases.writing(f"import of {path.name}"[:255]):
+        ref = store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
+        earlier = catalog.runs.generated_by(ref.digest)
+        if any(run.kind == "import" and run.parameters == facts for run in earlier):
+            catalog.artifacts.record(ref)  # it may have been collected since
+        else:
+            catalog.runs.record_completed("import", parameters=facts, generated={"image": ref})
     return ref
 
 
