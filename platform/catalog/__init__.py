@@ -9,6 +9,7 @@
     artifacts   weights   workers   workflows   incidents
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
+    why         which earlier run a run's key came closest to
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     watch       whether anything changed, cheaply
     catalog     all of it behind one object

@@ -27,6 +27,7 @@ from mutoscope.platform.catalog.runs import Runs
 from mutoscope.platform.catalog.tombstones import Tombstones
 from mutoscope.platform.catalog.watch import Watch
 from mutoscope.platform.catalog.weights import Weights
+from mutoscope.platform.catalog.why import Why
 from mutoscope.platform.catalog.workers import Workers
 from mutoscope.platform.catalog.workflows import Workflows
 
@@ -47,6 +48,7 @@ class Catalog:
         self.calls = Calls(database)
         self.transfer = Merging(database)
         self.calendar = Calendar(database)
+        self.why = Why(database)
         self.audit = Audit(database)
         self.contradictions = Contradictions(database)
         self.leases = Leases(database)

@@ -62,6 +62,7 @@ class Diff:
     """What differs between two recipes.
 
     Attributes:
+        left_run, right_run: what made the two artifacts, None where nothing is on record.
         steps: those that differ, nearest to the artifacts first.
         compared: pairs of runs that were compared.
         equal: how many fields of each sort were equal in them.
@@ -70,6 +71,8 @@ class Diff:
 
     left: ArtifactNode
     right: ArtifactNode
+    left_run: RunRecord | None
+    right_run: RunRecord | None
     steps: tuple[Step, ...]
     compared: int
     equal: Mapping[str, int]
@@ -100,6 +103,8 @@ def compare(connection: Connection, recipes: Recipes, left: str, right: str) -> 
     return Diff(
         left=recipes.artifacts[left],
         right=recipes.artifacts[right],
+        left_run=recipes.maker(left),
+        right_run=recipes.maker(right),
         steps=tuple(steps),
         compared=len(seen),
         equal=dict(equal),
@@ -144,7 +149,7 @@ def _fields(recipes: Recipes, left: RunRecord, right: RunRecord, equal: Counter[
     yield from _differing("card", [("card", left.card or left.kind, right.card or right.kind)], equal)
     same_card = left.card == right.card
     weights = _aligned(_weights(recipes, left), _weights(recipes, right))
-    parameters = _aligned(_flat(left.parameters), _flat(right.parameters))
+    parameters = _aligned(flat(left.parameters), flat(right.parameters))
     if not same_card:
         # Another card has other components and parameters: only what both have is worth comparing.
         weights, parameters = ([one for one in pairs if None not in one] for pairs in (weights, parameters))
@@ -185,7 +190,7 @@ def _machine(left: RunRecord, right: RunRecord, equal: Counter[str]) -> Iterator
         yield from _differing("code", [code], equal)
     parts = left.key_parts or {}, right.key_parts or {}
     others = [{name: part[name] for name in part if name not in _ELSEWHERE} for part in parts]
-    yield from _differing("numerics", _aligned(_flat(others[0]), _flat(others[1])), equal)
+    yield from _differing("numerics", _aligned(flat(others[0]), flat(others[1])), equal)
     if not all("numeric" in part for part in parts):
         yield from _differing(
             "numerics", [("contract", _short(left.contract), _short(right.contract))], equal
@@ -228,15 +233,15 @@ def _used(recipes: Recipes, run: RunRecord, *, weights: bool) -> Iterator[Edge]:
     return (edge for edge in recipes.used.get(run.id, ()) if edge.role.startswith(WEIGHTS_ROLE) == weights)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested mappings as dotted names."""
-    flat: dict[str, str] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested mappings as dotted names, values as words."""
+    found: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = _shown(value)
-    return flat
+            found[prefix + name] = _shown(value)
+    return found
 
 
 def _shown(value: Any) -> str:

@@ -90,6 +90,17 @@ class Incidents:
             raise AmbiguousReference(f"{prefix!r} begins several incident ids: add digits")
         return Incident(*rows[0])
 
+    def of_run(self, run_id: str) -> str | None:
+        """Id of the newest incident in which the run made other bytes than an earlier one."""
+        query = (
+            select(incidents.c.id)
+            .where(incidents.c.run_id == run_id, incidents.c.kind == "determinism")
+            .order_by(incidents.c.id.desc())
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
     def counts(self) -> dict[str, int]:
         """How many there are of each kind; kinds without any are left out."""
         query = select(incidents.c.kind, func.count()).group_by(incidents.c.kind).order_by(incidents.c.kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +11,15 @@ import typer
 from mutoscope.platform.cli import render
 
 if TYPE_CHECKING:
-    from mutoscope.platform.catalog.diff import Diff, Step
+    from mutoscope.platform.catalog import RunRecord
+    from mutoscope.platform.catalog.diff import Diff, Difference, Step
+    from mutoscope.platform.catalog.graph import ArtifactNode
 
 WIDTH = 48
 """Characters of a value that are shown; JSON has all of them."""
+
+FOLDED = 3
+"""Numbered fields of one name that only one side has: up to so many are told one by one."""
 
 _SORTS = (
     ("card", "card"),
@@ -57,15 +62,25 @@ def print_diff(found: Diff, limit: int) -> None:
     if found.same_bytes:
         render.say(f"both are {found.left.ref}: nothing differs")
         return
+    render.pairs({"left": _made(found.left, found.left_run), "right": _made(found.right, found.right_run)})
     rows = [row for step in found.steps for row in _rows(step)]
-    # Neither side can be missing from the table: two artifacts of equal recipes differ in their bytes.
-    render.table(["step", "what", str(found.left.ref), str(found.right.ref)], rows[:limit], empty="")
+    # There is a row at least: two artifacts of equal recipes differ in their bytes.
+    render.table(["step", "what", "left", "right"], rows[:limit], empty="")
     if len(rows) > limit:
         render.say(f"… and {len(rows) - limit:,} more: --limit {len(rows)}")
+    if found.left_run and found.right_run and found.left_run.id == found.right_run.id:
+        render.say("one run made both")
+        return
     equal = [several(found.equal[sort], noun) for sort, noun in _SORTS if found.equal.get(sort)]
     render.say(f"equal: {', '.join(equal) or 'nothing'}; {several(found.compared, 'pair')} of runs compared")
     for line in _conclusion(found):
         render.say(line)
+
+
+def _made(node: ArtifactNode, run: RunRecord | None) -> str:
+    names = " = ".join(str(version) for version in node.versions)
+    gone = "" if node.present else "  (bytes collected)"
+    return f"{names}  {node.ref}{gone}  {run or 'made by no run on record'}".strip()
 
 
 def _rows(step: Step) -> Iterator[tuple[str, str, str, str]]:
@@ -73,10 +88,28 @@ def _rows(step: Step) -> Iterator[tuple[str, str, str, str]]:
     run = step.left_run or step.right_run
     name = (run.card or run.kind) if run else "?"
     name = f"{name} ({place})" if place else name
-    for one in step.differences:
-        yield name, one.field, *render.contrast(one.left, one.right, WIDTH)
+    for field, left, right in _folded(step.differences):
+        yield name, field, *render.contrast(left, right, WIDTH)
     if step.unexplained:
         yield name, "bytes", str(step.left.ref), str(step.right.ref)
+
+
+def _folded(differences: Sequence[Difference]) -> Iterator[tuple[str, str | None, str | None]]:
+    """Numbered fields that only one side has as one row: a training step has thousands of inputs."""
+    from mutoscope.platform.catalog.tree import numbered
+
+    alike: dict[tuple[str, bool, bool], list[Difference]] = {}
+    for position, one in enumerate(differences):
+        sides = one.left is None, one.right is None
+        stem, number = numbered(one.field.rstrip("]"))
+        alone = number < 0 or not any(sides)
+        alike.setdefault((str(position) if alone else stem.rstrip("["), *sides), []).append(one)
+    for (stem, no_left, no_right), group in alike.items():
+        if len(group) <= FOLDED:
+            yield from ((one.field, one.left, one.right) for one in group)
+        else:
+            count = f"{len(group):,} of them"
+            yield f"{stem} …", None if no_left else count, None if no_right else count
 
 
 def _conclusion(found: Diff) -> Iterator[str]:

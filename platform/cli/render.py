@@ -17,6 +17,7 @@ from mutoscope.platform.wording import excerpt as shorten
 __all__ = [
     "age",
     "clock",
+    "contrast",
     "emit_json",
     "note",
     "pairs",
@@ -61,6 +62,15 @@ def pairs(values: Mapping[str, Any], *, indent: int = 0) -> None:
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
         say(f"{' ' * indent}{name.ljust(width)}  {_cell(value)}")
+
+
+def contrast(left: str | None, right: str | None, width: int) -> tuple[str, str]:
+    """Two values cut to `width` so that the part in which they differ is seen; a dash for an absent one."""
+    shown = [" ".join(value.split()) if value is not None else "-" for value in (left, right)]
+    common = next((i for i, pair in enumerate(zip(*shown, strict=False)) if len(set(pair)) > 1), 0)
+    if max(map(len, shown)) > width and common > width // 2:
+        shown = [f"…{value[common - 12 :]}" for value in shown]
+    return shorten(shown[0], width), shorten(shown[1], width)
 
 
 def _cell(value: Any) -> str:
