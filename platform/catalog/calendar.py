@@ -55,10 +55,10 @@ class Calendar:
         return found
 
     def workflows(self, day: date) -> dict[str, int]:
-        """The workflows that ran on a day, with how often; sorted by name."""
+        """The workflows of a day, with how many of their runs have ended; sorted by name."""
         query = (
             select(workflow_runs.c.workflow, func.count())
-            .where(*_within(day))
+            .where(*_within(day), _ENDED)
             .group_by(workflow_runs.c.workflow)
             .order_by(workflow_runs.c.workflow)
         )

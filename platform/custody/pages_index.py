@@ -52,9 +52,20 @@ class SheetView:
     number: int
     sheets: int
 
-    def href(self, links: Links, number: int) -> str | None:
-        """Where another sheet is."""
-        return links.page(f"{self.folder}/{INDEX if number == self.sheets else sheet_name(number)}")
+    @property
+    def newest(self) -> str:
+        """The path of the newest sheet."""
+        return f"{self.folder}/{INDEX}"
+
+    @property
+    def earlier(self) -> list[tuple[str, int, int]]:
+        """The sheets before this one, newest first, with the numbers of their runs.
+
+        Nothing tells of later ones: a full sheet never changes for the sake of those that follow."""
+        return [
+            (f"{self.folder}/{sheet_name(number)}", (number - 1) * SHEET_RUNS + 1, number * SHEET_RUNS)
+            for number in range(self.number - 1, 0, -1)
+        ]
 
 
 Page = tuple[str, Callable[[], bytes]]
@@ -121,7 +132,8 @@ def _view(catalog: Catalog, day: date, workflow: str | None, number: int, folder
     trail: tuple[tuple[str, str | None], ...] = ((shown, None),)
     if workflow is not None:
         trail = ((shown, f"{day_folder(day)}/{INDEX}"), (workflow, None))
-    counts = catalog.calendar.workflows(day) if workflow is None else {}
+    sheets = _sheets(catalog, day, workflow)
+    counts = catalog.calendar.workflows(day) if workflow is None and number == sheets else {}
     return SheetView(
         title=shown if workflow is None else workflow,
         kicker="Workflow runs" if workflow is None else shown,
@@ -132,7 +144,7 @@ def _view(catalog: Catalog, day: date, workflow: str | None, number: int, folder
         ),
         entries=tuple(reversed(list(_entries(catalog, records, labelled=workflow is None)))),
         number=number,
-        sheets=_sheets(catalog, day, workflow),
+        sheets=sheets,
     )
 
 

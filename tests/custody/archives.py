@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import io
+import multiprocessing
+import os
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.transfer import Roots
 from mutoscope.platform.custody.archive_export import export_archive
+from mutoscope.platform.custody.archive_import import import_archive
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import submit_run
 from mutoscope.platform.refs import ArtifactRef
 from tests.orchestration.conftest import RECIPE
+from tests.support import forked  # noqa: F401  # sets up what the one fork server of a test process imports
 from tests.support.fake_worker import FakeWorker, publish_weights
 from tests.support.tinycard.card import CARD
 
@@ -100,3 +105,31 @@ def with_sums(archive: Path, target: Path) -> Path:
         yield info, data
 
     return edited(archive, target, edit)
+
+
+def in_a_process(
+    work: Callable[..., Any], *arguments: str, fault: str = "", marker: Path | None = None
+) -> int | None:
+    """Do it in a process of its own, with a fault armed; its exit code."""
+    environment = {"MUTOSCOPE_FAULT": fault, "MUTOSCOPE_FAULT_MARKER": str(marker)} if fault else {}
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_work, args=(work, arguments, dict(os.environ) | environment)
+    )
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _work(work: Callable[..., Any], arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    work(*arguments)
+
+
+def bring_in(catalog_url: str, store_url: str, archive: str) -> None:
+    """Import, by URLs."""
+    import_archive(Catalog.open(catalog_url), ArtifactStore.open(store_url), Path(archive))
+
+
+def write_out(catalog_url: str, store_url: str, name: str, archive: str) -> None:
+    """Export, by URLs."""
+    export_archive(Catalog.open(catalog_url), ArtifactStore.open(store_url), [name], Path(archive))
