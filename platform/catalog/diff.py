@@ -145,8 +145,9 @@ def _compare_step(recipes: Recipes, place: _Place, equal: Counter[str]) -> tuple
 
 
 def _fields(recipes: Recipes, left: RunRecord, right: RunRecord, equal: Counter[str]) -> Iterator[Difference]:
-    """Card, weights, parameters and seed."""
+    """Card, kind of run, weights, parameters and seed."""
     yield from _differing("card", [("card", left.card or left.kind, right.card or right.kind)], equal)
+    yield from _differing("kind", [("kind", left.kind, right.kind)], equal)
     same_card = left.card == right.card
     weights = _aligned(_weights(recipes, left), _weights(recipes, right))
     parameters = _aligned(flat(left.parameters), flat(right.parameters))
@@ -206,7 +207,7 @@ def _differing(
 ) -> Iterator[Difference]:
     for name, left, right in pairs:
         if left == right:
-            equal[sort] += 1
+            equal[sort] += left is not None
         else:
             yield Difference(name, left, right)
 

@@ -121,7 +121,8 @@ def _sort(graph: LineageGraph, edge: Edge, *, to_run: bool) -> str:
     """What siblings that fold together are called in the singular."""
     if not to_run:
         kind = graph.artifacts[edge.digest].ref.kind
-        return kind if edge.role == kind else f"{edge.role} {kind}"
+        stem, _ = numbered(edge.role)
+        return kind if stem == kind else f"{stem} {kind}"
     run = graph.runs[edge.run_id]
     state = "" if run.state == "succeeded" else f"{run.state} "
     return f"{state}{run.card or run.kind} run" if run.kind == "engine" else f"{state}{run.kind} run"
@@ -150,9 +151,16 @@ def _onward(graph: LineageGraph) -> dict[str, list[Edge]]:
     return oldest_first | {run_id: sorted(edges, key=_story_first) for run_id, edges in roles_of.items()}
 
 
-def _story_first(edge: Edge) -> tuple[bool, str, int]:
-    """Slots, then the material: ``weights:…`` and other prefixed roles."""
-    return ":" in edge.role, edge.role, edge.ordinal
+def _story_first(edge: Edge) -> tuple[bool, str, int, int]:
+    """Slots, then the material: ``weights:…`` and other prefixed roles. ``reward.2`` before ``reward.10``."""
+    return ":" in edge.role, *numbered(edge.role), edge.ordinal
+
+
+def numbered(role: str) -> tuple[str, int]:
+    """A role and its number: ``reward.10`` is (``reward``, 10), and a role without one has -1."""
+    stem = role.rstrip("0123456789")
+    number = role[len(stem) :]
+    return (stem.rstrip("._-") or role, int(number)) if number else (role, -1)
 
 
 def _describe(graph: LineageGraph, node: str) -> str:
