@@ -7,7 +7,7 @@ import io
 from typing import BinaryIO
 
 from mutoscope.platform.artifacts.backend import Backend
-from mutoscope.platform.errors import ArtifactCorrupt
+from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
 
 CHUNK_BYTES = 1 << 20
 """Bytes held in memory at a time by a streaming put or read."""
@@ -52,7 +52,12 @@ class VerifyingReader(io.RawIOBase):
         target = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         if self._verified or not len(target):
             return 0
-        chunk = self._source.read(min(len(target), self._left))
+        try:
+            chunk = self._source.read(min(len(target), self._left))
+        except FileNotFoundError:  # a remote object is read in many requests
+            raise ArtifactMissing(
+                f"artifact {self._digest[:12]} was collected while it was read: read it again"
+            ) from None
         self._hasher.update(chunk)
         self._left -= len(chunk)
         if not chunk or self._left == 0:

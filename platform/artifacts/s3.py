@@ -193,9 +193,12 @@ class S3Backend:
 
     def _holds(self, name: str, size: int, digest: str) -> bool | None:
         try:
-            head = self.client.call("head_object", self._key(name), ChecksumMode="ENABLED")
+            return self._compare(name, size, digest)
         except FileNotFoundError:
             return None
+
+    def _compare(self, name: str, size: int, digest: str) -> bool:
+        head = self.client.call("head_object", self._key(name), ChecksumMode="ENABLED")
         if head["ContentLength"] != size:
             return False
         kept = str(head.get("ChecksumSHA256", ""))

@@ -7,12 +7,10 @@ import inspect
 import os
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
 import pytest
-import s3fs
 
 import mutoscope.platform.artifacts as package
 from mutoscope.platform.artifacts import ArtifactStore
@@ -20,10 +18,11 @@ from mutoscope.platform.artifacts.backend import Backend
 from mutoscope.platform.artifacts.local import LocalBackend
 from mutoscope.platform.artifacts.remote import FsspecBackend
 from mutoscope.platform.artifacts.s3 import S3Backend
-from mutoscope.platform.artifacts.s3_client import S3Client
 from mutoscope.platform.ids import new_id
 from tests.contract.shelves_contract import Damage, Plant
 from tests.contract.store_contract import StoreContract
+from tests.support import buckets
+from tests.support.buckets import Bucket
 from tests.support.servers import S3Server
 
 LONG_AGO = 1_000_000_000.0
@@ -160,27 +159,10 @@ class TestAtomicUploadStore(TestMemoryStore):
             filesystem.rm(path, recursive=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """One bucket for all tests: a client costs half a second to make.
-
-    Attributes:
-        client: as stores use it.
-        objects: the same as others see it.
-    """
-
-    client: S3Client
-    objects: s3fs.S3FileSystem
-
-
 @pytest.fixture(scope="module")
 def bucket(s3_server: S3Server) -> Iterator[Bucket]:
-    name = f"b-{new_id()}"
-    s3_server.create_bucket(name)
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in s3_server.writer.environment(s3_server.endpoint).items():
-            patch.setenv(variable, value)
-        yield Bucket(S3Client(name, deadline_seconds=60), s3fs.S3FileSystem(use_listings_cache=False))
+    with buckets.opened(s3_server) as bucket:
+        yield bucket
 
 
 @covers(S3Backend)
@@ -189,8 +171,7 @@ class TestS3Store(StoreContract):
 
     @pytest.fixture
     def store(self, bucket: Bucket) -> ArtifactStore:
-        prefix = f"tests/{new_id()}"
-        return ArtifactStore(S3Backend(bucket.client, prefix), f"s3://{bucket.client.bucket}/{prefix}")
+        return bucket.store()
 
     @pytest.fixture
     def damage(self, store: ArtifactStore, bucket: Bucket) -> Damage:

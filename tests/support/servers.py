@@ -159,6 +159,8 @@ class S3Server(Server):
             str(_SCRIPTS / "weed"), "server", f"-dir={self.folder / 'data'}",
             "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
             f"-master.port={self._master}", f"-volume.port={self._volume}", "-volume.max=1000",
+            # Waits for peers that a server alone does not have: with them a restart takes half a minute.
+            "-volume.preStopSeconds=0", "-master.electionTimeout=1s",
             "-master.volumeSizeLimitMB=512", "-master.telemetry=false",
             "-filer", f"-filer.port={self._filer}",
             "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false",
