@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, select
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.records import Disposition
-from mutoscope.platform.catalog.tables import calls
+from mutoscope.platform.catalog.tables import calls, runs
 
 _ADD = insert(calls).values(created_at=now())
 
@@ -93,6 +93,23 @@ class Calls:
         query = _SELECT.where(calls.c.workflow_run_id == workflow_run_id).limit(limit)
         with self._database.read() as connection:
             return [to_call(row) for row in connection.execute(query)]
+
+    def asked(self, workflow_run_id: str, limit: int = 500) -> dict[str, Disposition]:
+        """Ids of the runs that the workflow run asked for, in order, and how the first call for each was
+        answered. A run that no call tells of counts as new: work recorded when it was done."""
+        query = (
+            select(runs.c.id)
+            .where(runs.c.workflow_run_id == workflow_run_id)
+            .order_by(runs.c.created_at, runs.c.id)
+            .limit(limit)
+        )
+        answers: dict[str, Disposition] = {}
+        for call in self.of_workflow(workflow_run_id, limit):
+            answers.setdefault(call.run_id, call.disposition)
+        with self._database.read() as connection:
+            for run_id in connection.execute(query).scalars():
+                answers.setdefault(run_id, "new")
+        return answers
 
     def counts(self, run_id: str) -> dict[Disposition, int]:
         """How many calls the run answered, by disposition."""

@@ -202,9 +202,16 @@ def describe_workflow(home: Home, run: WorkflowRecord) -> dict[str, Any]:
         },
         "parameters": dict(run.parameters),
         "outputs": dict(run.outputs or {}),
-        "runs": {r.id: f"{r.card} {r.state}" for r in home.catalog.runs.list(workflow_run_id=run.id)},
+        "runs": {id_: _answered(home, id_, how) for id_, how in home.catalog.calls.asked(run.id).items()},
         "error": dict(run.error or {}),
     }
+
+
+def _answered(home: Home, run_id: str, how: str) -> str:
+    """A run that a workflow asked for: its card and state, and how it came about if it was not computed."""
+    run = home.catalog.runs.get(run_id)
+    shared = {"hit": ", from memo", "attached": ", shared with an earlier caller"}.get(how, "")
+    return f"{run.card or run.kind} {run.state}{shared}"
 
 
 def _run_facts(run: RunRecord) -> dict[str, Any]:

@@ -132,13 +132,9 @@ def _pictures_last(shown: Shown) -> tuple[int, str]:
 
 
 def _steps(catalog: Catalog, record: WorkflowRecord) -> tuple[tuple[Step, ...], bool]:
-    how = {"new": "computed", "attached": "shared", "hit": "memo"}
-    asked = {
-        call.run_id: how[call.disposition] for call in catalog.calls.of_workflow(record.id, limit=_STEPS + 1)
-    }
-    for run in reversed(catalog.runs.list(workflow_run_id=record.id, limit=_STEPS + 1)):
-        asked.setdefault(run.id, "computed")
-    steps = tuple(_step_of(catalog, run_id, how) for run_id, how in list(asked.items())[:_STEPS])
+    words = {"new": "computed", "attached": "shared", "hit": "memo"}
+    asked = catalog.calls.asked(record.id, limit=_STEPS + 1)
+    steps = tuple(_step_of(catalog, run_id, words[how]) for run_id, how in list(asked.items())[:_STEPS])
     return steps, len(asked) > _STEPS
 
 

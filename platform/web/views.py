@@ -50,11 +50,12 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowView:
-    """A workflow run's page."""
+    """A workflow run's page. `answers`: run id to how the memo answered: ``new``, ``attached`` or ``hit``."""
 
     record: WorkflowRecord
     outputs: Mapping[str, ArtifactRef]
     runs: tuple[RunRecord, ...]
+    answers: Mapping[str, str]
     children: tuple[WorkflowRecord, ...]
 
 
@@ -117,10 +118,12 @@ def workflow(catalog: Catalog, run_id: str) -> WorkflowView:
     """Raises UnknownReference."""
     record = catalog.workflows.find(run_id)
     found = {name: catalog.artifacts.get(digest) for name, digest in (record.outputs or {}).items()}
+    asked = catalog.calls.asked(record.id)
     return WorkflowView(
         record=record,
         outputs={name: ref for name, ref in found.items() if ref is not None},
-        runs=tuple(reversed(catalog.runs.list(workflow_run_id=record.id, limit=500))),
+        runs=tuple(catalog.runs.get(id_) for id_ in asked),
+        answers=asked,
         children=tuple(reversed(catalog.workflows.list(parent_id=record.id, limit=500))),
     )
 
