@@ -1,5 +1,6 @@
 """Flows that keep the platform in order.
 
+    collect         collects artifacts that nothing keeps
     reap            closes the records of workflow runs whose process died
     train_starter   trains the starter weights again, as a recorded run
 
