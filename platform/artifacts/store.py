@@ -257,6 +257,11 @@ class ArtifactStore:
         """Where the page lives, for people and other tools."""
         return self._backend.url(layout.page_name(path))
 
+    def web_url(self, path: str) -> str:
+        """The page's address for a browser, which opens it if it may read the store."""
+        signed = self._backend.presigned_url(layout.page_name(path), 60)
+        return signed.partition("?")[0] if signed else self.page_url(path)
+
     def _put_bytes(
         self, data: memoryview, kind: str, media_type: str, meta: Mapping[str, Any]
     ) -> ArtifactRef:
@@ -290,7 +295,7 @@ class ArtifactStore:
 
     def _place(self, digest: str, matches: Callable[[], bool | None], write: Callable[[bool], None]) -> None:
         """Write what is not there, keep what is, and set aside what is there but damaged."""
-        with self._writing():
+        try:
             for attempt in range(_RACES):
                 found = matches()
                 if found:
@@ -303,6 +308,8 @@ class ArtifactStore:
                 except FileExistsError:  # another writer was faster: see what it wrote
                     if attempt == _RACES - 1:
                         raise
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _staging(self, origin: BinaryIO | None) -> Staged:
         with self._writing():
@@ -345,10 +352,13 @@ class ArtifactStore:
         try:
             yield
         except OSError as error:
-            raise StoreUnwritable(
-                f"the artifact store {self.root_url} cannot be written ({_reason(error)}): "
-                "free space or fix its permissions, or set MUTOSCOPE_STORE_URL to another place"
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StoreUnwritable:
+        return StoreUnwritable(
+            f"the artifact store {self.root_url} cannot be written ({_reason(error)}): "
+            "free space or fix its permissions, or set MUTOSCOPE_STORE_URL to another place"
+        )
 
     def _missing(self, digest: str) -> ArtifactMissing:
         return ArtifactMissing(
