@@ -1,44 +1,53 @@
-"""Throughput of the file store, against the least a content-addressed store can do.
+"""The byte store against its peers and against the least that the work costs.
 
-    python tests/bench/bench_store.py [--rounds 5] [--objects 2000] [--output FILE]
+    python tests/bench/bench_store.py [--rounds 5] [--objects 2000] [--without-peers] [--output FILE]
 
-Small objects (2,000 of 64 KiB): put, put again, get, each as MB/s. Beside each the floor, measured in the
-same round: plain Python that hashes, writes a temporary file and renames it (put), hashes and looks
-(duplicate), reads and hashes (get). The store promises more than the floor: a duplicate is compared with what
-is stored, so that damage is repaired. One large object (256 MiB) streams through put and open_read; its peak
-of resident memory is measured in a process of its own.
+Five tables:
 
-The ratios decide two things: that the file store calls the operating system directly instead of going through
-fsspec, and that a duplicate is compared byte by byte instead of hashed again.
+    small           2,000 objects of 64 KiB: put, put again, get. No fsync: survives a killed process
+    small_memory    the same on a file system in memory: what the software costs, whatever the disk does
+    small_fsync     200 of them, for the stores that can: survives a power cut
+    large           one object of 2 GiB from a file: MB/s, and peak resident memory above the process's own
+    s3              put, put again and get against an S3 server on this machine, with requests counted
+
+Peers (`stores`, `peers.txt`) are installed into an environment of their own and run in the same rounds, each
+in a process of its own on the same bytes. Stores take turns within every round, so that drift of the machine
+meets all alike; a ratio is the median of the rounds' ratios. The floor is plain Python that hashes, writes a
+temporary file and renames it; on S3 it is s3fs itself.
+
+Bars: put >= 0.9 of the floor and >= every peer at equal durability; a duplicate put writes nothing; a large
+put adds <= 64 MB of memory; <= 2 requests per new S3 object, <= 1 per duplicate. The figures decided that the
+file store calls the operating system directly instead of going through fsspec, and that a duplicate is
+compared byte by byte instead of hashed again.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import resource
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from mutoscope.platform.artifacts import ArtifactStore  # noqa: E402
-from tests.bench import environment  # noqa: E402
+from tests.bench import environment, peers, store_rounds, store_s3, stores  # noqa: E402
+from tests.bench.store_rounds import WORK, Plan, Rounds  # noqa: E402
 
 RESULT = ROOT / "tests/bench/results/store.json"
-OBJECTS, OBJECT_BYTES = 2000, 64 << 10
-LARGE_BYTES, CHUNK = 256 << 20, 1 << 20
-MEMORY_BAR = 48 << 20
+OBJECTS, SYNCED_OBJECTS, OBJECT_BYTES = 2000, 200, 64 << 10
+LARGE_BYTES = 2 << 30
+IN_MEMORY = Path("/dev/shm")
+PUT_BAR, PEER_BAR = 0.9, 1.0
+MEMORY_BAR = 64_000_000
 """Bytes a large put may add to the process's resident memory."""
+REQUESTS_BAR = {"put": 2, "duplicate": 1}
+
+Bars = Iterator[tuple[str, bool]]
+"""What is asked, and whether it holds. Names with "speed" need a quiet machine, the others do not."""
 
 
 def main() -> None:
@@ -47,146 +56,145 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--objects", type=int, default=OBJECTS)
+    parser.add_argument("--large-bytes", type=int, default=LARGE_BYTES)
+    parser.add_argument("--without-peers", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--large", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.large is not None:
-        print(json.dumps(large_object(arguments.large)))
-        return
+    options = parser.parse_args()
+    record = measure(options)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    show(record)
+    if not all(met for name, met in record["met"].items() if "speed" not in name):
+        sys.exit("a bar that no busy machine excuses was missed")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """The record that is kept."""
+    installed: Mapping[str, str | None] = {} if options.without_peers else peers.install()
+    names = [name for name in stores.STORES if _available(name, installed)]
     load = environment.others_load()
-    rounds = [one_round(arguments.objects) for _ in range(arguments.rounds)]
-    result = {
-        "environment": environment.describe(),
-        "others_load_cores": round(load, 2),
-        "busy_machine": environment.is_busy(load),
-        "config": {
-            "objects": arguments.objects,
-            "object_bytes": OBJECT_BYTES,
-            "rounds": arguments.rounds,
-            "fsync": False,
-        },
-        "rounds": {name: [r[name] for r in rounds] for name in rounds[0]},
-        "median": {name: round(statistics.median(r[name] for r in rounds), 1) for name in rounds[0]},
-        "median_ratio_to_floor": {
-            work: {
-                "throughput": _median_ratio(rounds, f"store_{work}", f"floor_{work}"),
-                "cpu_time": _median_ratio(rounds, f"store_{work}_cpu_us", f"floor_{work}_cpu_us"),
-            }
-            for work in ("put", "duplicate", "get")
-        },
-        "large_object": run_large(),
-        "bars": {"large_put_added_bytes": MEMORY_BAR},
-    }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=2) + "\n")
-    print(
-        json.dumps(
-            {key: result[key] for key in ("median", "median_ratio_to_floor", "large_object")}, indent=2
-        )
-    )
-    added = result["large_object"]["put_added_bytes"]
-    if added > MEMORY_BAR:
-        sys.exit(f"a large put added {added} bytes of memory, the bar is {MEMORY_BAR}")
-
-
-def _median_ratio(rounds: list[dict[str, float]], numerator: str, denominator: str) -> float:
-    return round(statistics.median(r[numerator] / r[denominator] for r in rounds), 3)
-
-
-def one_round(objects: int) -> dict[str, float]:
-    """MB/s of each kind of work, floor and store in turn over fresh folders, and CPU time per object, the
-    figure that means something on a machine shared with others."""
-    common = os.urandom(OBJECT_BYTES - 8)
-    blocks = [n.to_bytes(8, "big") + common for n in range(objects)]
-    names = [hashlib.sha256(block).hexdigest() for block in blocks]
-    figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="mutoscope-bench-") as folder:
-        floor = Floor(f"{folder}/floor")
-        store = ArtifactStore.open(f"{folder}/store")
-        work: dict[str, tuple[Callable[[bytes], Any], list[Any]]] = {
-            "floor_put": (floor.put, blocks),
-            "store_put": (lambda block: put(store, block), blocks),
-            "floor_duplicate": (floor.put, blocks),
-            "store_duplicate": (lambda block: put(store, block), blocks),
-            "floor_get": (floor.get, names),
-            "store_get": (store.get, names),
-        }
-        for name, (call, items) in work.items():
-            started, started_cpu = time.perf_counter(), time.process_time()
-            for item in items:
-                call(item)
-            figures[name] = round(objects * OBJECT_BYTES / 1e6 / (time.perf_counter() - started), 1)
-            figures[f"{name}_cpu_us"] = round((time.process_time() - started_cpu) / objects * 1e6, 1)
-    return figures
-
-
-class Floor:
-    """Hash, temporary file, rename: nothing checked, nothing repaired."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        for shard in range(256):
-            os.makedirs(f"{folder}/{shard:02x}")
-
-    def put(self, data: bytes) -> None:
-        name = hashlib.sha256(data).hexdigest()
-        path = f"{self._folder}/{name[:2]}/{name}"
-        if os.path.exists(path):
-            return
-        with open(path + ".tmp", "wb") as file:
-            file.write(data)
-        os.rename(path + ".tmp", path)
-
-    def get(self, name: str) -> bytes:
-        with open(f"{self._folder}/{name[:2]}/{name}", "rb") as file:
-            data = file.read()
-        if hashlib.sha256(data).hexdigest() != name:
-            raise ValueError(name)
-        return data
-
-
-def put(store: ArtifactStore, data: bytes) -> None:
-    store.put(data, kind="blob", media_type="application/octet-stream")
-
-
-def run_large() -> dict[str, float]:
-    """The large object in a process of its own, whose peak memory is then that of the object alone."""
-    with tempfile.TemporaryDirectory(prefix="mutoscope-bench-") as folder:
-        command = [sys.executable, __file__, "--large", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
-
-
-def large_object(folder: Path) -> dict[str, float]:
-    """One streamed put and one streamed, verified read."""
-    store = ArtifactStore.open(folder.as_uri())
-    chunk = os.urandom(CHUNK)
-    before = peak_bytes()
-    started, started_cpu = time.perf_counter(), time.process_time()
-    ref = store.put(
-        (chunk for _ in range(LARGE_BYTES // CHUNK)), kind="blob", media_type="application/octet-stream"
-    )
-    put_seconds, put_cpu = time.perf_counter() - started, time.process_time() - started_cpu
-    added = peak_bytes() - before
-    started, started_cpu = time.perf_counter(), time.process_time()
-    with store.open_read(ref.digest) as reader:
-        while reader.read(CHUNK):
-            pass
-    read_seconds, read_cpu = time.perf_counter() - started, time.process_time() - started_cpu
+    measured, large = measure_files(options, names)
+    tables = {title: store_rounds.table(rounds) for title, rounds in measured.items()}
+    s3 = store_s3.measure(options.rounds)
     return {
-        "bytes": LARGE_BYTES,
-        "put_megabytes_per_second": round(LARGE_BYTES / 1e6 / put_seconds, 1),
-        "read_megabytes_per_second": round(LARGE_BYTES / 1e6 / read_seconds, 1),
-        "put_megabytes_per_cpu_second": round(LARGE_BYTES / 1e6 / put_cpu, 1),
-        "read_megabytes_per_cpu_second": round(LARGE_BYTES / 1e6 / read_cpu, 1),
-        "put_added_bytes": added,
-        "peak_bytes": peak_bytes(),
+        "benchmark": "store",
+        **environment.describe(),
+        "busy_cores_of_others": round(load, 2),
+        "representative": not environment.is_busy(load),
+        "config": {
+            "objects": options.objects,
+            "objects_fsync": SYNCED_OBJECTS,
+            "objects_at_most": stores.AT_MOST,
+            "object_bytes": OBJECT_BYTES,
+            "large_bytes": options.large_bytes,
+            "rounds": options.rounds,
+            "file_system": environment.file_system(options.folder),
+        },
+        "peers": {
+            requirement: installed.get(package, "not asked for")
+            for package, requirement in peers.requirements().items()
+        },
+        "notes": stores.NOTES,
+        **tables,
+        "large": large,
+        "s3": s3,
+        "bars": {
+            "put_ratio_to_floor": PUT_BAR,
+            "put_ratio_to_peer": PEER_BAR,
+            "large_added_bytes": MEMORY_BAR,
+            "s3_requests": REQUESTS_BAR,
+        },
+        "met": {
+            name: bool(met)
+            for bars in (speed_bars(tables), file_bars(tables, large), s3_bars(s3))
+            for name, met in bars
+        },
+        "rounds": measured,
     }
 
 
-def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _available(name: str, installed: Mapping[str, str | None]) -> bool:
+    package = stores.PACKAGES.get(name)
+    return package is None or installed.get(package, "absent") is None
+
+
+def measure_files(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, Rounds], dict[str, Any]]:
+    """The tables of files, round by round, and the large object."""
+    measured: dict[str, Rounds] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="mutoscope-bench-", dir=options.folder) as disk,
+        tempfile.TemporaryDirectory(prefix="mutoscope-bench-", dir=_in_memory()) as memory,
+    ):
+        counts = (options.rounds, options.objects, OBJECT_BYTES)
+        plans = {
+            "small": Plan(stores.LOOSE, Path(disk), *counts),
+            "small_memory": Plan(stores.LOOSE, Path(memory), *counts),
+            "small_fsync": Plan(
+                stores.SYNCED, Path(disk), options.rounds, SYNCED_OBJECTS, OBJECT_BYTES, durable=True
+            ),
+        }
+        if _in_memory() is None:
+            del plans["small_memory"]
+        with store_rounds.running(names) as processes:
+            for title, plan in plans.items():
+                measured[title] = store_rounds.run(processes, plan)
+        files = [name for name in names if "batch" not in name]
+        large = store_rounds.large_object(files, Path(disk), options.large_bytes)
+    return measured, large
+
+
+def _in_memory() -> Path | None:
+    return IN_MEMORY if IN_MEMORY.is_dir() and environment.file_system(IN_MEMORY) == "tmpfs" else None
+
+
+def speed_bars(tables: Mapping[str, Mapping[str, Any]]) -> Bars:
+    for title, rows in tables.items():
+        yield f"{title}: speed against floor", rows["mutoscope"]["put"]["ratio_to_floor"] >= PUT_BAR
+        for name, row in rows.items():
+            if name in stores.PACKAGES and "batch" not in name:
+                yield f"{title}: speed against {name}", row["put"]["mutoscope_ratio_to_this"] >= PEER_BAR
+
+
+def file_bars(tables: Mapping[str, Mapping[str, Any]], large: Mapping[str, Any]) -> Bars:
+    for title, rows in tables.items():
+        duplicate = rows["mutoscope"]["duplicate"]
+        yield (
+            f"{title}: duplicates write nothing",
+            duplicate["written_bytes"] == duplicate["files_changed"] == 0,
+        )
+    yield "large: memory", large["mutoscope"]["added_bytes"] <= MEMORY_BAR
+
+
+def s3_bars(s3: Mapping[str, Any]) -> Bars:
+    for work, bar in REQUESTS_BAR.items():
+        yield f"s3: requests per {work}", s3["requests_per_object"][work] <= bar
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """The figures, and what to make of them."""
+    for title in record["rounds"]:
+        print(f"{title + ', MB/s':26}" + "".join(f"{work:>12}" for work in WORK) + "   put: of floor, cpu us")
+        for name, row in record[title].items():
+            rates = "".join(f"{row[work]['mb_per_second']:12.0f}" for work in WORK)
+            print(
+                f"{name:26}{rates}{row['put']['ratio_to_floor']:18.2f}{row['put']['cpu_us_per_object']:8.0f}"
+            )
+    print(f"{'large':26}{'MB/s':>12}{'added MB':>12}")
+    for name, row in record["large"].items():
+        if "failed" in row:
+            print(f"{name:26}{row['failed']}")
+        else:
+            print(f"{name:26}{row['mb_per_second']:12.0f}{row['added_bytes'] / 1e6:12.1f}")
+    store_s3.show(record["s3"])
+    for requirement, reason in record["peers"].items():
+        if reason is not None:
+            print(f"{requirement} was not measured: {reason}")
+    for name, met in record["met"].items():
+        print(f"{name}: {'met' if met else 'MISSED'}")
+    if not record["representative"]:
+        busy, cores = record["busy_cores_of_others"], record["machine"]["cores"]
+        print(f"Not representative: others kept {busy:.1f} of {cores} cores busy. Repeat on an idle machine.")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,12 @@ def is_busy(load: float) -> bool:
     return load > BUSY_SHARE * (os.cpu_count() or 1)
 
 
+def file_system(folder: Path) -> str:
+    """Type of the file system that holds the folder, such as ext4."""
+    mounts = [p for p in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(p.mountpoint)]
+    return max(mounts, key=lambda partition: len(partition.mountpoint)).fstype if mounts else "unknown"
+
+
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
