@@ -139,15 +139,12 @@ def _catalog(home: Home) -> Iterator[Finding]:
     counts = home.catalog.runs.counts()
     shown = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no run yet"
     yield Finding("catalog", "ok", f"{home.catalog.url}, schema as expected, {shown}")
-    incidents = home.catalog.incidents.list(limit=1)
+    incidents = home.catalog.incidents.counts()
     if incidents:
-        newest = incidents[0]
-        yield Finding(
-            "incidents",
-            "warn",
-            f"newest: {newest.kind} in run {newest.run_id}, {render.age(newest.created_at)}",
-            f"look with `mutoscope show {newest.run_id}`",
-        )
+        newest = home.catalog.incidents.list(limit=1)[0]
+        counted = ", ".join(f"{count} {kind}" for kind, count in incidents.items())
+        detail = f"{counted}; newest {render.age(newest.created_at)}"
+        yield Finding("incidents", "warn", detail, "look with `mutoscope incidents list`")
 
 
 def _server(home: Home) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
@@ -96,9 +95,8 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
 
 def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:
     """The newest pictures and videos that runs made directly from an artifact, weights included."""
-    made = catalog.lineage.made_directly(digest)
-    tiles = (Tile(ref, prompt_of(run)) for ref, run in made if ref.kind in ("image", "video"))
-    return tuple(islice(tiles, SHEET_ITEMS))
+    page = catalog.lineage.made(digest, kinds=("image", "video"), limit=SHEET_ITEMS)
+    return tuple(Tile(making.ref, prompt_of(catalog.runs.get(making.run_id))) for making in page.makings)
 
 
 def run(catalog: Catalog, run_id: str) -> RunView:
