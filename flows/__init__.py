@@ -8,6 +8,6 @@ Importing this package registers every workflow. It needs no GPU stack.
 """
 
 from mutoscope.flows.generate import image_to_video, text_to_image, text_to_video
-from mutoscope.flows.maintenance import collect, reap, train_starter
+from mutoscope.flows.maintenance import collect, reap, train_starter, verify
 
-__all__ = ["collect", "image_to_video", "reap", "text_to_image", "text_to_video", "train_starter"]
+__all__ = ["collect", "image_to_video", "reap", "text_to_image", "text_to_video", "train_starter", "verify"]
