@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from mutoscope.platform.catalog import closure, impact, made, uses
+from mutoscope.platform.catalog import breadth, closure, impact, made, uses
 from mutoscope.platform.catalog.closure import Closure, Way
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.diff import Diff, compare
@@ -86,15 +86,15 @@ class Lineage:
             UnknownReference, InvalidParameter: as `up`.
         """
         way = Way(down=down, limited=depth is not None, containers=containers)
+        parameters = _parameters(digest, depth)
         with self._database.read() as connection:
             self._require(connection, digest)
-            found = connection.execute(
-                closure.ids(way, lateral=self._lateral), _parameters(digest, depth)
-            ).scalars()
-            runs: list[str] = []
-            digests: list[str] = []
-            for node in found:
-                (runs if closure.is_run(node) else digests).append(node)
+            if self._database.is_sqlite:
+                digests, runs = breadth.reached(connection, digest, way, parameters.get("hops"))
+                return Closure(digest, down, tuple(digests), tuple(runs))
+            found = connection.execute(closure.ids(way, lateral=True), parameters).scalars().all()
+        runs = {node for node in found if closure.is_run(node)}
+        digests = set(found) - runs
         return Closure(digest, down, tuple(digests), tuple(runs))
 
     def containers(self, digest: str) -> tuple[str, ...]:

@@ -58,7 +58,9 @@ class History:
 
 
 @dataclass(slots=True)
-class _Rows:
+class Rows:
+    """Rows to be recorded together."""
+
     artifacts: list[ArtifactRow] = field(default_factory=list)
     runs: list[RunRecord] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -101,18 +103,14 @@ def a_run(kind: str, at: float, memo_key: str | None = None, card: str = CARD) -
 
 def history(catalog: Catalog, shape: Shape, steps_per_block: int = 10) -> History:
     """Record a training history of `shape`, its versions published, several steps to a transaction."""
-    first = an_artifact(f"{CARD} transformer 0", "weights")
-    begun = _Rows()
-    base = {"transformer": first, **_FROZEN}
-    imported = begun.run("import", START, (), [(f"weights:{name}", ref) for name, ref in base.items()])
-    begun.run("import", START, (), [("weights:net", _SCORER)])
+    told, begun, imported = _begin()
     begun.record(catalog)
-    live = catalog.weights.publish_all(CARD, {name: ref.digest for name, ref in base.items()}, imported)
-    parent, told = live["transformer"], History([first.digest])
+    base = {"transformer": told.versions[0], **{name: ref.digest for name, ref in _FROZEN.items()}}
+    parent = catalog.weights.publish_all(CARD, base, imported)["transformer"]
     _count(told, begun)
     steps = iter(range(shape.steps))
     while block := list(islice(steps, steps_per_block)):
-        rows = _Rows()
+        rows = Rows()
         trained = [_train_step(rows, told, shape, step) for step in block]
         rows.record(catalog)
         _count(told, rows)
@@ -121,7 +119,31 @@ def history(catalog: Catalog, shape: Shape, steps_per_block: int = 10) -> Histor
     return told
 
 
-def _train_step(rows: _Rows, told: History, shape: Shape, step: int) -> tuple[str, str]:
+def rows_of(shape: Shape) -> Rows:
+    """The same history without recording it; without versions."""
+    told, rows, _ = _begin()
+    for step in range(shape.steps):
+        _train_step(rows, told, shape, step)
+    return rows
+
+
+def finished_runs(catalog: Catalog, count: int, per_block: int = 50_000) -> None:
+    """Runs that ended long ago and made nothing."""
+    for start in range(0, count, per_block):
+        with catalog.bulk() as bulk:
+            bulk.runs(a_run("engine", START + n) for n in range(start, min(start + per_block, count)))
+
+
+def _begin() -> tuple[History, Rows, str]:
+    """The imports before the first step, and the run that brought the weights."""
+    first, rows = an_artifact(f"{CARD} transformer 0", "weights"), Rows()
+    base = {"transformer": first, **_FROZEN}
+    imported = rows.run("import", START, (), [(f"weights:{name}", ref) for name, ref in base.items()])
+    rows.run("import", START, (), [("weights:net", _SCORER)])
+    return History([first.digest]), rows, imported
+
+
+def _train_step(rows: Rows, told: History, shape: Shape, step: int) -> tuple[str, str]:
     """One version's rollouts and rewards, and the step that makes the next from them."""
     policy, at = told.versions[-1], START + 600.0 * (step + 1)
     trajectories: list[str] = []
@@ -143,7 +165,7 @@ def _train_step(rows: _Rows, told: History, shape: Shape, step: int) -> tuple[st
 
 
 def _rollout(
-    rows: _Rows,
+    rows: Rows,
     told: History,
     name: str,
     policy: str,
@@ -169,7 +191,7 @@ def _rollout(
         told.memo_keys.append(key)
 
 
-def _count(told: History, rows: _Rows) -> None:
+def _count(told: History, rows: Rows) -> None:
     told.artifacts += len(rows.artifacts)
     told.runs += len(rows.runs)
     told.edges += len(rows.edges)
@@ -178,7 +200,7 @@ def _count(told: History, rows: _Rows) -> None:
 def chain(catalog: Catalog, length: int) -> list[str]:
     """`length` runs in a row, each making the next artifact from the one before; digests, oldest first."""
     refs = [an_artifact(f"link {n}", "weights") for n in range(length + 1)]
-    rows = _Rows(artifacts=[ArtifactRow(refs[0], START)])
+    rows = Rows(artifacts=[ArtifactRow(refs[0], START)])
     for n, (before, after) in enumerate(pairwise(refs)):
         rows.run("train", START + n, [("weights:net", 0, before.digest)], [("weights:net", after)])
     rows.record(catalog)
@@ -189,7 +211,7 @@ def fan(catalog: Catalog, width: int) -> tuple[str, str]:
     """One artifact that `width` runs use, and one made by a run that uses what all of them made; their
     digests."""
     root, tip = an_artifact("fan root", "weights"), an_artifact("fan tip", "weights")
-    rows = _Rows(artifacts=[ArtifactRow(root, START)])
+    rows = Rows(artifacts=[ArtifactRow(root, START)])
     blades = [an_artifact(f"blade {n}") for n in range(width)]
     for n, blade in enumerate(blades):
         rows.run("engine", START + n, [("weights:net", 0, root.digest)], [("image", blade)])
