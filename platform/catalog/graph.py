@@ -105,14 +105,17 @@ def read_runs(connection: Connection, run_ids: Collection[str]) -> dict[str, Run
 
 
 def by_keys(
-    connection: Connection, statement: Select[*tuple[Any, ...]], keys: Collection[str]
+    connection: Connection,
+    statement: Select[*tuple[Any, ...]],
+    keys: Collection[str],
+    others: Mapping[str, Any] | None = None,
 ) -> Sequence[Row[*tuple[Any, ...]]]:
-    """The rows of a statement that selects by `:keys`, in chunks."""
+    """The rows of a statement that selects by `:keys`, in chunks; `others` are its other parameters."""
     ordered = sorted(keys)
     return [
         row
         for start in range(0, len(ordered), _CHUNK)
-        for row in connection.execute(statement, {"keys": ordered[start : start + _CHUNK]})
+        for row in connection.execute(statement, {**(others or {}), "keys": ordered[start : start + _CHUNK]})
     ]
 
 

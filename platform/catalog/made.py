@@ -7,16 +7,17 @@ between two pages neither repeats nor hides another.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
-    Select,
+    Row,
     and_,
     bindparam,
-    exists,
     literal,
     or_,
     select,
@@ -24,11 +25,12 @@ from sqlalchemy import (
 )
 
 from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
+from mutoscope.platform.catalog.graph import by_keys
 from mutoscope.platform.catalog.tables import artifacts, edges, runs
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.refs import ArtifactRef
 
-_CURSOR = re.compile(r"([0-9a-f-]{36})/(\d+)/(.+)")
+_CURSOR = re.compile(r"([0-9a-f-]{36})/(\d{1,9})/(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,80 +64,97 @@ def read(
     connection: Connection, digest: str, kinds: tuple[str, ...], limit: int, after: str | None
 ) -> MadePage:
     """The page after the cursor. Raises InvalidParameter when it is none."""
-    query = _MADE
-    if kinds:
-        query = query.where(artifacts.c.kind.in_(kinds))
-    if after is not None:
-        query = query.where(_beyond(after))
-    rows = connection.execute(query.limit(limit + 1), {"digest": digest}).all()
-    makings = tuple(
-        Making(to_ref(row), row.state == "present", row.run_id, row.card, row.role, row.ordinal, row.run_at)
-        for row in rows[:limit]
-    )
-    last = makings[-1] if len(rows) > limit else None
-    return MadePage(makings, f"{last.run_id}/{last.ordinal}/{last.role}" if last else None)
+    query = _MADE.where(artifacts.c.kind.in_(kinds)) if kinds else _MADE
+    beyond = _parse(after) if after is not None else None
+    makings: list[Making] = []
+    while len(makings) <= limit:
+        asked = limit + 1
+        page = query.where(_beyond(*beyond)) if beyond else query
+        rows = connection.execute(page.limit(asked), {"digest": digest}).all()
+        makings += _newest(connection, digest, rows)
+        if len(rows) < asked:
+            break
+        beyond = _key(rows[-1])
+    shown = tuple(makings[:limit])
+    last = shown[-1] if len(makings) > limit else None
+    return MadePage(shown, f"{last.run_id}/{last.ordinal}/{last.role}" if last else None)
 
 
-def _beyond(cursor: str) -> ColumnElement[bool]:
-    """What comes after the making that a cursor names."""
+_Key = tuple[str, str, int]
+"""Where a making stands: run (descending), role, ordinal."""
+
+
+def _parse(cursor: str) -> _Key:
     parts = _CURSOR.fullmatch(cursor)
     if parts is None:
         raise InvalidParameter("after", cursor, "use what the page before ended with")
     run_id, ordinal, role = parts.groups()
-    later = tuple_(_MAKING.c.role, _MAKING.c.ordinal) > tuple_(literal(role), literal(int(ordinal)))
+    return run_id, role, int(ordinal)
+
+
+def _key(row: Row[*tuple[Any, ...]]) -> _Key:
+    return row.run_id, row.role, row.ordinal
+
+
+def _beyond(run_id: str, role: str, ordinal: int) -> ColumnElement[bool]:
+    later = tuple_(_MAKING.c.role, _MAKING.c.ordinal) > tuple_(literal(role), literal(ordinal))
     # The first condition alone says where in the index to begin; the second takes off what was shown.
     return and_(_USE.c.run_id <= run_id, or_(_USE.c.run_id < run_id, later))
 
 
-_USE, _MAKING = edges.alias("use"), edges.alias("making")
+def _newest(connection: Connection, digest: str, rows: Sequence[Row[*tuple[Any, ...]]]) -> Iterator[Making]:
+    """The makings among rows, without those whose bytes such a run made again later, so that each artifact
+    has one line; and without the repetition of a run that used the artifact in two roles.
 
-
-def _made() -> Select[Any]:
-    """Outputs of the runs that used `:digest`, newest run first.
-
-    Two conditions keep an artifact to one line: a run counts once although it used the artifact in two roles,
-    and bytes that were made again count where they were made last.
+    Asked about the page's own artifacts, by key, rather than as conditions of the query: with those a planner
+    that knows no numbers starts from all that was ever made with the artifact.
     """
-    other_use, again, used_again = (edges.alias(name) for name in ("other_use", "again", "used_again"))
-    wanted = bindparam("digest")
-    once = ~exists().where(
-        other_use.c.artifact_digest == wanted,
-        other_use.c.direction == "used",
-        other_use.c.run_id == _USE.c.run_id,
-        tuple_(other_use.c.role, other_use.c.ordinal) < tuple_(_USE.c.role, _USE.c.ordinal),
-    )
-    later = or_(
-        again.c.run_id > _MAKING.c.run_id,
-        and_(
-            again.c.run_id == _MAKING.c.run_id,
-            tuple_(again.c.role, again.c.ordinal) < tuple_(_MAKING.c.role, _MAKING.c.ordinal),
-        ),
-    )
-    last = ~exists().where(
-        again.c.artifact_digest == _MAKING.c.artifact_digest,
-        again.c.direction == "generated",
-        later,
-        used_again.c.run_id == again.c.run_id,
-        used_again.c.artifact_digest == wanted,
-        used_again.c.direction == "used",
-    )
-    return (
-        select(
-            *REF_COLUMNS,
-            artifacts.c.state,
-            _MAKING.c.run_id,
-            runs.c.card,
-            _MAKING.c.role,
-            _MAKING.c.ordinal,
-            runs.c.created_at.label("run_at"),
-        )
-        .select_from(_USE)
-        .join(_MAKING, and_(_MAKING.c.run_id == _USE.c.run_id, _MAKING.c.direction == "generated"))
-        .join(runs, runs.c.id == _USE.c.run_id)
-        .join(artifacts, artifacts.c.digest == _MAKING.c.artifact_digest)
-        .where(_USE.c.artifact_digest == wanted, _USE.c.direction == "used", once, last)
-        .order_by(_USE.c.run_id.desc(), _MAKING.c.role, _MAKING.c.ordinal)
-    )
+    made = by_keys(connection, _AGAIN, {row.digest for row in rows})
+    others = {one.run_id for one in made} - {row.run_id for row in rows}
+    users = {row.run_id for row in rows} | {
+        one.run_id for one in by_keys(connection, _USERS, others, {"digest": digest})
+    }
+    first: dict[str, _Key] = {}
+    for one in made:
+        if one.run_id in users:
+            place = first.setdefault(one.artifact_digest, _key(one))
+            first[one.artifact_digest] = min(place, _key(one), key=_order)
+    seen: set[_Key] = set()
+    for row in rows:
+        if first[row.digest] == _key(row) and _key(row) not in seen:
+            seen.add(_key(row))
+            yield Making(
+                to_ref(row), row.state == "present", row.run_id, row.card, row.role, row.ordinal, row.run_at
+            )
 
 
-_MADE = _made()
+def _order(key: _Key) -> tuple[int, str, int]:
+    # Ids of runs are hexadecimal numbers: negated, the newest is first.
+    return -int(key[0].replace("-", ""), 16), key[1], key[2]
+
+
+_USE, _MAKING = edges.alias("use"), edges.alias("making")
+_MADE = (
+    select(
+        *REF_COLUMNS,
+        artifacts.c.state,
+        _MAKING.c.run_id,
+        runs.c.card,
+        _MAKING.c.role,
+        _MAKING.c.ordinal,
+        runs.c.created_at.label("run_at"),
+    )
+    .select_from(_USE)
+    .join(_MAKING, and_(_MAKING.c.run_id == _USE.c.run_id, _MAKING.c.direction == "generated"))
+    .join(runs, runs.c.id == _USE.c.run_id)
+    .join(artifacts, artifacts.c.digest == _MAKING.c.artifact_digest)
+    .where(_USE.c.artifact_digest == bindparam("digest"), _USE.c.direction == "used")
+    .order_by(_USE.c.run_id.desc(), _MAKING.c.role, _MAKING.c.ordinal)
+)
+_KEYS: BindParameter[str] = bindparam("keys", expanding=True)
+_AGAIN = select(edges.c.artifact_digest, edges.c.run_id, edges.c.role, edges.c.ordinal).where(
+    edges.c.artifact_digest.in_(_KEYS), edges.c.direction == "generated"
+)
+_USERS = select(edges.c.run_id).where(
+    edges.c.artifact_digest == bindparam("digest"), edges.c.direction == "used", edges.c.run_id.in_(_KEYS)
+)

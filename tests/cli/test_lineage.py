@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,25 +12,42 @@ from sqlalchemy import update
 
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.tables import artifacts
+from mutoscope.platform.settings import get_settings
 from tests.cli.conftest import Command
 from tests.support.golden import assert_golden
 from tests.support.records import an_artifact
 from tests.support.story import SAMPLES, Story, tell
 
 
+@pytest.fixture(scope="module")
+def told(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Story]:
+    """The story, told once, and the catalog's file that holds it."""
+    path = tmp_path_factory.mktemp("told") / "catalog.db"
+    shutil.copyfile(empty_catalog, path)
+    catalog = Catalog.open(f"sqlite:///{path}")
+    story = tell(catalog)
+    catalog.close()
+    return path, story
+
+
 @pytest.fixture
-def story(catalog: Catalog) -> Story:
-    return tell(catalog)
+def story(home: Path, told: tuple[Path, Story]) -> Story:
+    """The story, in the test's own home."""
+    home.mkdir()
+    shutil.copyfile(told[0], home / "catalog.db")
+    return told[1]
 
 
-def collect(catalog: Catalog, *digests: str) -> None:
+def collect(*digests: str) -> None:
     """Make tombstones of them, as the collector does."""
+    catalog = Catalog.open(get_settings().database_url)
     with catalog._database.write() as connection:
         connection.execute(
             update(artifacts)
             .where(artifacts.c.digest.in_(digests))
             .values(state="tombstone", collected_at=1.0)
         )
+    catalog.close()
 
 
 def test_lineage_up(story: Story, mutoscope: Command) -> None:
@@ -54,8 +72,8 @@ def test_lineage_stops_at_the_limit_and_says_so(story: Story, mutoscope: Command
     assert_golden("lineage_cut", mutoscope("lineage", "up", "flux-t2i/transformer@2", "-n", "12").out)
 
 
-def test_lineage_of_what_is_collected(story: Story, catalog: Catalog, mutoscope: Command) -> None:
-    collect(catalog, story.films["first"].digest, story.weights["transformer 1"].digest)
+def test_lineage_of_what_is_collected(story: Story, mutoscope: Command) -> None:
+    collect(story.films["first"].digest, story.weights["transformer 1"].digest)
     film = str(story.films["first"])
     assert_golden("lineage_collected", mutoscope("lineage", "up", film, "--depth", "2").out)
     assert mutoscope("weights", "of", film).out.count("bytes collected") == 1
