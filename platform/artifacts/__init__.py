@@ -6,8 +6,14 @@
     layout    the names of all that below the root
     backend   what the store asks of a medium; local (a folder) and remote (anything fsspec knows) answer
     spool     bytes waiting for their name
-    manifest  how one component's files are named as a single artifact
     codecs/   one module per medium: value -> bytes and back
+
+Checkpoints, cut along their tensors so that versions share them:
+
+    manifest      how one component's files and tensors are named as a single artifact
+    components    putting one; input: its files, read by range; split: a file as objects
+    assembly      a file put together again
+    tensors       one tensor of many; trajectories: one step of a group
 
 What a caller holds instead of bytes, the reference, is defined below store and catalog in `platform.refs`.
 Nothing here knows the catalog, and nothing imports torch.

@@ -18,7 +18,8 @@ def publish_trained(
     """Make a train run's outputs the card's weights under `alias`, all components at once.
 
     Args:
-        outputs: by role, as the run recorded them; files of components are passed over.
+        outputs: by role, as the run recorded them. Roles with a colon are files of components, which older
+            runs recorded beside them; they are passed over.
 
     Returns:
         The version of each component, each naming the run that made it.
