@@ -4,7 +4,7 @@ An artifact stays while anything of this holds, in the words that `mutoscope gc 
 
 - a pin names it, or one with inputs names something that came from it;
 - it is the bytes of weights to which an alias points now;
-- a run in flight uses it, or a workflow under way made, used or was given it;
+- a run in flight uses it, or a workflow under way made or used it, had it from the memo, or was given it;
 - somebody holds a lease on it;
 - no retention rule speaks of it, or one that does still keeps it;
 - it is a member of a container that stays.
@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
     ColumnElement,
+    CompoundSelect,
     Double,
     FromClause,
     Select,
@@ -34,6 +36,8 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union,
+    union_all,
 )
 
 from mutoscope.platform.catalog.clock import now
@@ -41,6 +45,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.retention import RetentionRule, kept_by
 from mutoscope.platform.catalog.tables import (
     artifacts,
+    calls,
     edges,
     in_flight,
     leases,
@@ -220,7 +225,8 @@ def _page(policy: Policy, after: str, limit: int) -> FromClause:
 
 def old_before(policy: Policy) -> ColumnElement[float]:
     """For a row of `artifacts`: made and used before this moment only, it is old by every rule that speaks of
-    it; by the one that keeps it longest, for each workflow that made it. `_FOREVER` where no rule speaks."""
+    it; by the one that keeps it longest, for each workflow that made it or had it from the memo. `_FOREVER`
+    where no rule speaks."""
     workflows = sorted({rule.workflow for rule in policy.rules if rule.workflow is not None})
     outside = _limit(policy, artifacts.c.kind, None)
     if not workflows:
@@ -229,16 +235,29 @@ def old_before(policy: Policy) -> ColumnElement[float]:
         (workflow_runs.c.workflow == workflow, _limit(policy, artifacts.c.kind, workflow))
         for workflow in workflows
     ]
-    made = (
-        select(func.min(case(*per_workflow, else_=outside)))
+    limit = case(*per_workflow, else_=outside)
+    made, had = (
+        select(func.min(limit))
         .select_from(edges)
-        .join(runs, runs.c.id == edges.c.run_id)
-        .outerjoin(workflow_runs, workflow_runs.c.id == runs.c.workflow_run_id)
+        .join(asked, asked.c[key] == edges.c.run_id)
+        .outerjoin(workflow_runs, workflow_runs.c.id == asked.c.workflow_run_id)
         .where(edges.c.artifact_digest == artifacts.c.digest, edges.c.direction == "generated")
         .correlate(artifacts)
         .scalar_subquery()
+        for asked, key in ((runs, "id"), (calls, "run_id"))
     )
-    return func.coalesce(made, outside)
+    return func.coalesce(case((had < made, had), else_=made), outside)
+
+
+def makers_of(digest: ColumnElement[str]) -> CompoundSelect[Any]:
+    """The workflow runs (null: none) that had the artifact made, or had it from the memo."""
+    made = (edges.c.artifact_digest == digest, edges.c.direction == "generated")
+    return union(
+        select(runs.c.workflow_run_id.label("workflow_run_id"))
+        .join(edges, edges.c.run_id == runs.c.id)
+        .where(*made),
+        select(calls.c.workflow_run_id).join(edges, edges.c.run_id == calls.c.run_id).where(*made),
+    )
 
 
 def _limit(policy: Policy, kind: ColumnElement[str], workflow: str | None) -> ColumnElement[float]:
@@ -266,6 +285,7 @@ def stays(subject: FromClause) -> ColumnElement[bool]:
                 or_(in_flight, runs.c.finished_at >= subject.c.old_before),
             )
         ),
+        is_called(subject.c.digest, subject.c.old_before),
         is_wanted(subject.c.digest),
         subject.c.digest.in_(leased()),
         subject.c.digest.in_(within_running_workflows()),
@@ -282,6 +302,18 @@ def is_wanted(digest: ColumnElement[str]) -> ColumnElement[bool]:
         digest.in_(select(pins.c.artifact_digest)),
         digest.in_(aliased()),
         digest.in_(used),
+    )
+
+
+def is_called(digest: ColumnElement[str], since: ColumnElement[float]) -> ColumnElement[bool]:
+    """Whether somebody has asked for the artifact since, and so may have had it from the memo."""
+    return exists(
+        select(literal(1))
+        .select_from(edges)
+        .join(calls, calls.c.run_id == edges.c.run_id)
+        .where(
+            edges.c.artifact_digest == digest, edges.c.direction == "generated", calls.c.created_at >= since
+        )
     )
 
 
@@ -317,16 +349,25 @@ def leased() -> Select[Any]:
 
 def workflows_under_way() -> Select[Any]:
     """Ids of running workflow runs and of everything they started, finished or not."""
-    running = select(workflow_runs.c.id).where(workflow_runs.c.state == literal_column("'running'"))
-    tree = running.cte("under_way", recursive=True)
-    children = select(workflow_runs.c.id).join(tree, workflow_runs.c.parent_id == tree.c.id)
-    return select(tree.union(children).c.id)
+    return select(_UNDER_WAY.c.id)
 
 
-def within_running_workflows() -> Select[Any]:
-    """Digests that runs of a workflow under way made or used."""
-    return (
+def within_running_workflows() -> CompoundSelect[Any]:
+    """Digests that a workflow under way had made, used, or had from the memo."""
+    return union_all(
         select(edges.c.artifact_digest)
         .join(runs, runs.c.id == edges.c.run_id)
-        .where(runs.c.workflow_run_id.in_(workflows_under_way()))
+        .where(runs.c.workflow_run_id.in_(workflows_under_way())),
+        select(edges.c.artifact_digest)
+        .join(calls, calls.c.run_id == edges.c.run_id)
+        .where(edges.c.direction == "generated", calls.c.workflow_run_id.in_(workflows_under_way())),
     )
+
+
+def _under_way() -> CTE:
+    running = select(workflow_runs.c.id).where(workflow_runs.c.state == literal_column("'running'"))
+    tree = running.cte("under_way", recursive=True)
+    return tree.union(select(workflow_runs.c.id).join(tree, workflow_runs.c.parent_id == tree.c.id))
+
+
+_UNDER_WAY = _under_way()  # one, because a statement that names it twice computes it once

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, literal, select, union
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.reachability import aliased, workflows_under_way
+from mutoscope.platform.catalog.reachability import aliased, makers_of, workflows_under_way
 from mutoscope.platform.catalog.retention import RetentionRule, kept_by
 from mutoscope.platform.catalog.tables import (
     artifacts,
+    calls,
     edges,
     in_flight,
     leases,
@@ -129,12 +130,17 @@ def _in_flight(connection: Connection, digest: str) -> Iterator[str]:
     )
     for id_, state in connection.execute(using):
         yield f"run {id_} is {state} and uses it"
+    concerned = union(
+        select(runs.c.workflow_run_id)
+        .join(edges, edges.c.run_id == runs.c.id)
+        .where(edges.c.artifact_digest == digest),
+        select(calls.c.workflow_run_id)
+        .join(edges, edges.c.run_id == calls.c.run_id)
+        .where(edges.c.artifact_digest == digest, edges.c.direction == "generated"),
+    )
     within = (
         select(workflow_runs.c.id, workflow_runs.c.workflow)
-        .distinct()
-        .join(runs, runs.c.workflow_run_id == workflow_runs.c.id)
-        .join(edges, edges.c.run_id == runs.c.id)
-        .where(edges.c.artifact_digest == digest, workflow_runs.c.id.in_(workflows_under_way()))
+        .where(workflow_runs.c.id.in_(concerned), workflow_runs.c.id.in_(workflows_under_way()))
         .order_by(workflow_runs.c.id)
         .limit(_SHOWN)
     )
@@ -156,13 +162,12 @@ def _leased(connection: Connection, digest: str) -> Iterator[str]:
 def _rules(
     connection: Connection, rules: tuple[RetentionRule, ...], digest: str, kind: str, created_at: float
 ) -> Iterator[str]:
+    asked = makers_of(literal(digest)).subquery("asked")
     made_in = (
         select(workflow_runs.c.workflow)
         .distinct()
-        .select_from(edges)
-        .join(runs, runs.c.id == edges.c.run_id)
-        .outerjoin(workflow_runs, workflow_runs.c.id == runs.c.workflow_run_id)
-        .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
+        .select_from(asked)
+        .outerjoin(workflow_runs, workflow_runs.c.id == asked.c.workflow_run_id)
     )
     workflows = list(connection.execute(made_in).scalars()) or [None]
     touched = (
@@ -170,7 +175,13 @@ def _rules(
         .join(edges, edges.c.run_id == runs.c.id)
         .where(edges.c.artifact_digest == digest)
     )
-    newest = max(created_at, connection.execute(touched).scalar_one() or 0.0)
+    called = (
+        select(func.max(calls.c.created_at))
+        .join(edges, edges.c.run_id == calls.c.run_id)
+        .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
+    )
+    moments = [connection.execute(query).scalar_one() or 0.0 for query in (touched, called)]
+    newest = max(created_at, *moments)
     age = connection.execute(select(now())).scalar_one() - newest
     for workflow in sorted(workflows, key=lambda name: name or ""):
         rule = kept_by(rules, kind, workflow)

@@ -2,8 +2,8 @@
 
 A rule speaks of a kind, of what a workflow made, of both or of everything, and says for how long it is kept.
 What no rule speaks of is kept. Where several rules speak of an artifact it is kept as long as the longest
-says, so that adding a rule never shortens what another promises; and one that several workflows made is kept
-for each of them. Time counts from when the artifact was last made or used.
+says, so that adding a rule never shortens what another promises; and one that several workflows asked for is
+kept for each of them. Time counts from when the artifact was last made, used, or had from the memo.
 """
 
 from __future__ import annotations

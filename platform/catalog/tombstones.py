@@ -5,7 +5,8 @@ The order of things, so that a kill between any two loses nothing:
     1. bury     the row becomes a tombstone, if nothing keeps it now. Its bytes are still in objects/
     2.          (the bytes go to the trash)
     3. settle   `collected_at` is set: from this moment no writer can find the bytes in objects/. A row that
-                somebody has recorded or referred to since step 1 is present again, and its bytes go back
+                somebody has recorded, referred to or had from the memo since step 1 is present again, and its
+                bytes go back
     4. judge    for what lies in the trash: put back, remove for good, or leave. What is to be removed is
                 marked and counted before the bytes go
     5.          (the bytes are removed)
@@ -30,6 +31,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.members import held_by
 from mutoscope.platform.catalog.reachability import (
     Policy,
+    is_called,
     is_member,
     is_wanted,
     leased,
@@ -105,7 +107,7 @@ class Tombstones:
         with self._database.write() as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
-            _revive_wanted(connection, locked)
+            _revive_wanted(connection, locked, collection.started_at)
             settled = connection.execute(
                 update(artifacts)
                 .where(artifacts.c.digest.in_(locked), artifacts.c.state == "tombstone")
@@ -147,7 +149,7 @@ class Tombstones:
         with self._database.write() as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
-            _revive_wanted(connection, locked)
+            _revive_wanted(connection, locked, collection.started_at)
             # A collector that was killed between trash and settle left the time open: it begins now.
             connection.execute(
                 update(artifacts)
@@ -242,16 +244,21 @@ def _free(connection: Connection, policy: Policy, digests: Sequence[str]) -> lis
     return list(connection.execute(query).scalars())
 
 
-def _revive_wanted(connection: Connection, digests: Sequence[str]) -> None:
-    """Tombstones that something refers to by name again are tombstones no more. Those whose bytes are gone
-    stay what they are."""
+def _revive_wanted(connection: Connection, digests: Sequence[str], buried_after: float) -> None:
+    """Tombstones that something refers to again, or that the memo has handed out since, are tombstones no
+    more. Those whose bytes are gone stay what they are."""
+    buried = func.coalesce(artifacts.c.collected_at, float(buried_after))
     connection.execute(
         update(artifacts)
         .where(
             artifacts.c.digest.in_(digests),
             artifacts.c.state == "tombstone",
             artifacts.c.purged_at.is_(None),
-            or_(is_wanted(artifacts.c.digest), is_member(artifacts.c.digest)),
+            or_(
+                is_wanted(artifacts.c.digest),
+                is_member(artifacts.c.digest),
+                is_called(artifacts.c.digest, buried),
+            ),
         )
         .values(state="present", created_at=now())
     )

@@ -152,6 +152,24 @@ def test_a_pin_with_inputs_set_during_the_mark_is_heeded_for_all_it_keeps(held: 
     assert held.states(source, product) == ["present", "present"]
 
 
+@pytest.mark.parametrize("point", ["gc.after_tombstone", "gc.after_settle"])
+def test_what_the_memo_hands_out_while_it_is_collected_stays(held: Holdings, point: str) -> None:
+    run = held.catalog.runs.enqueue(a_spec("key"), present=held.store.contains).run
+    claim(held.catalog)
+    ref = held.put("output")
+    held.catalog.runs.succeed(run.id, "worker-a", {"latent": ref}, {})
+    held.age(ref, 2 * DAY)
+
+    def ask() -> None:
+        # As one who looked at the bytes a moment earlier, when they were still there.
+        answer = held.catalog.runs.enqueue(a_spec("key"), present=lambda wanted: True)
+        assert answer.disposition == "hit"
+
+    held.collect(grace=0.0, at=at(point, ask))
+    assert held.states(ref) == ["present"]
+    assert held.store.get(ref.digest) == b"output" * 10
+
+
 def relying_writer(held: Holdings, ref: ArtifactRef) -> tuple[Callable[[], None], Callable[[], None]]:
     """A writer in two steps: it finds the bytes there and so writes none; later it records them."""
     lease: list[object] = []

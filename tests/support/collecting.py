@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.collections import CollectionRecord
-from mutoscope.platform.catalog.tables import artifacts, edges, runs
+from mutoscope.platform.catalog.tables import artifacts, calls, edges, runs
 from mutoscope.platform.custody.collect import Collector
 from mutoscope.platform.refs import ArtifactRef
 
@@ -59,7 +59,7 @@ class Holdings:
         return ref
 
     def age(self, ref: ArtifactRef, seconds: float) -> None:
-        """The artifact, and the runs that made it, happened that much earlier."""
+        """The artifact, and the runs that made it with their calls, happened that much earlier."""
         made = select(edges.c.run_id).where(
             edges.c.artifact_digest == ref.digest, edges.c.direction == "generated"
         )
@@ -77,6 +77,9 @@ class Holdings:
                     started_at=runs.c.started_at - seconds,
                     finished_at=runs.c.finished_at - seconds,
                 )
+            )
+            connection.execute(
+                update(calls).where(calls.c.run_id.in_(made)).values(created_at=calls.c.created_at - seconds)
             )
 
     def collect(self, grace: float = 0.0, **options: Any) -> CollectionRecord:
