@@ -8,6 +8,7 @@ shows only finished uploads; elsewhere to ``tmp/`` and by a move to the name.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from fsspec.implementations.memory import MemoryFile
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
-from mutoscope.platform.artifacts.spool import Spooled
+from mutoscope.platform.artifacts.spool import Spooled, changed
 from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import InvalidInput
 from mutoscope.platform.ids import new_id
@@ -57,7 +58,8 @@ class FsspecBackend:
         self.upload(name, io.BytesIO(data), facts, replace=replace)
 
     def stage(self, origin: BinaryIO | None = None) -> Spooled:
-        return Spooled(self, origin)
+        # An upload that appears by itself cannot be called off when the origin turns out to have changed.
+        return Spooled(self, None if self.atomic_uploads else origin)
 
     def holds(self, name: str, source: BinaryIO, facts: Facts) -> bool | None:
         """Reads the object back, which costs what writing it costs, and keeps what is damaged as evidence."""
@@ -77,11 +79,15 @@ class FsspecBackend:
     def upload(self, name: str, source: BinaryIO, facts: Facts, *, replace: bool) -> None:
         """Copy `source` to the name, visible only when complete."""
         source.seek(0)
+        hasher = hashlib.sha256()
         with self._arriving(name) as temporary, self._fs.open(temporary, "wb") as file:
             try:
                 while chunk := source.read(_COPY_BYTES):
                     file.write(chunk)
+                    hasher.update(chunk)
                     faults.hit("store.mid_write")
+                if facts.digest and hasher.hexdigest() != facts.digest:
+                    raise changed(facts.digest)
             except BaseException:
                 with contextlib.suppress(Exception):
                     file.discard()

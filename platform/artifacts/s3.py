@@ -81,10 +81,10 @@ class S3Backend:
         view = memoryview(data).cast("B")
         target = self._target(name, facts, replace)
         if len(view) <= SINGLE_BYTES:
-            self._put(target, bytes(view))
+            s3_transfer.put(self.client, target, bytes(view))
         else:
             step = s3_transfer.part_bytes(len(view))
-            s3_transfer.upload(self.client, target, s3_transfer.memory_parts(view, step), facts.digest)
+            s3_transfer.upload(self.client, target, s3_transfer.memory_parts(view, step))
         faults.hit("store.after_commit")
 
     def upload(self, name: str, source: BinaryIO, facts: Facts, *, replace: bool) -> None:
@@ -92,9 +92,9 @@ class S3Backend:
         step = max(SINGLE_BYTES, s3_transfer.part_bytes(size))
         parts, target = s3_transfer.file_parts(source, step), self._target(name, facts, replace)
         if size <= SINGLE_BYTES:
-            self._put(target, next(parts, b""))
+            s3_transfer.put(self.client, target, next(parts, b""))
         else:
-            s3_transfer.upload(self.client, target, parts, facts.digest)
+            s3_transfer.upload(self.client, target, parts)
         faults.hit("store.after_commit")
 
     def stage(self, origin: BinaryIO | None = None) -> Spooled:
@@ -148,7 +148,7 @@ class S3Backend:
             self.client.call("copy_object", self._key(target), CopySource=origin)
             return
         kept = {name: head[name] for name in _KEPT_HEADERS if head.get(name)}
-        s3_transfer.copy(self.client, self._key(source), size, Target(self._key(target), kept, {}))
+        s3_transfer.copy(self.client, self._key(source), size, Target(self._key(target), "", kept, {}))
 
     def move(self, source: str, target: str) -> None:
         self.copy(source, target)
@@ -189,7 +189,7 @@ class S3Backend:
         self.client.call("delete_object", key)
         with contextlib.suppress(FileExistsError):
             readme = self._target(layout.README_NAME, Facts("text/plain; charset=utf-8"), replace=False)
-            self._put(readme, layout.README.encode())
+            s3_transfer.put(self.client, readme, layout.README.encode())
 
     def _holds(self, name: str, size: int, digest: str) -> bool | None:
         try:
@@ -216,13 +216,6 @@ class S3Backend:
                 hasher.update(chunk)
         return hasher.hexdigest()
 
-    def _put(self, target: Target, body: bytes) -> None:
-        faults.hit("store.before_commit")
-        self.client.call(
-            "put_object", target.key,
-            Body=body, ChecksumSHA256=s3_transfer.checksum(body), **target.headers, **target.condition,
-        )  # fmt: skip
-
     def _target(self, name: str, facts: Facts, replace: bool) -> Target:
         headers: dict[str, Any] = {"ContentType": facts.media_type}
         if facts.digest:
@@ -231,7 +224,7 @@ class S3Backend:
             headers["CacheControl"] = "no-cache"
         if facts.media_type == "text/plain":
             headers["ContentType"] += "; charset=utf-8"
-        return Target(self._key(name), headers, {} if replace else {"IfNoneMatch": "*"})
+        return Target(self._key(name), facts.digest, headers, {} if replace else {"IfNoneMatch": "*"})
 
     def _check_bucket(self) -> None:
         """Once: the answer to a HEAD does not tell a missing bucket from a missing object."""

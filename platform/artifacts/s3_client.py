@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import s3fs
+from aiobotocore.session import AioSession
 
 from mutoscope.platform.artifacts import s3_errors
 from mutoscope.platform.artifacts.s3_errors import Request
@@ -134,13 +135,11 @@ class S3Client:
         async with self._renewing:
             if self.filesystem._s3 is not refused:  # another request was faster
                 return True
-            before = await self._credentials()
+            # Looked up before a client is made for them, which takes a hundred times longer.
+            if await _credentials(AioSession()) == await _credentials(self.filesystem.session):
+                return False
             await self.filesystem.set_session(refresh=True)
-            return await self._credentials() != before
-
-    async def _credentials(self) -> tuple[str, ...] | None:
-        found = await self.filesystem.session.get_credentials()
-        return tuple(await found.get_frozen_credentials()) if found is not None else None
+            return True
 
     def _endpoint(self) -> str:
         client = self.filesystem._s3
@@ -188,6 +187,11 @@ def wait(future: Future[T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+async def _credentials(session: AioSession) -> tuple[str, ...] | None:
+    found = await session.get_credentials()
+    return tuple(await found.get_frozen_credentials()) if found is not None else None
 
 
 def _untranslated(error: BaseException) -> BaseException:

@@ -14,7 +14,8 @@ from typing import Any
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts.s3_client import S3Client, wait
-from mutoscope.platform.errors import MutoscopeError, StoreUnwritable
+from mutoscope.platform.artifacts.spool import changed
+from mutoscope.platform.errors import MutoscopeError
 
 MIB = 1 << 20
 PART_BYTES = 16 * MIB
@@ -34,11 +35,13 @@ class Target:
     """The object to be.
 
     Attributes:
+        digest: hex SHA-256 of its bytes; empty where they are not known here, or have no name of their own.
         headers: content type, metadata and the like, as the client's methods take them.
         condition: ``{"IfNoneMatch": "*"}`` where an object of that name must not be replaced.
     """
 
     key: str
+    digest: str
     headers: Mapping[str, Any]
     condition: Mapping[str, str]
 
@@ -58,12 +61,29 @@ def encoded(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
-def upload(client: S3Client, target: Target, parts: Iterable[bytes], digest: str) -> None:
+def put(client: S3Client, target: Target, body: bytes) -> None:
+    """Store a small object in one request. The server checks a SHA-256 of what arrives.
+
+    Raises:
+        StoreUnwritable: the server refuses; or the body is not what the target's digest says.
+        FileExistsError: the condition does not hold.
+    """
+    found = hashlib.sha256(body)
+    if target.digest and found.hexdigest() != target.digest:
+        raise changed(target.digest)
+    faults.hit("store.before_commit")
+    client.call(
+        "put_object", target.key,
+        Body=body, ChecksumSHA256=encoded(found.digest()), **target.headers, **target.condition,
+    )  # fmt: skip
+
+
+def upload(client: S3Client, target: Target, parts: Iterable[bytes]) -> None:
     """Store an object of many parts, each checked by the server on arrival. It appears with the last request.
 
     Raises:
-        StoreUnwritable: the server refuses; or the parts do not hash to `digest`, because the file they come
-            from has changed since it was hashed.
+        StoreUnwritable: the server refuses; or the parts do not hash to the target's digest, because the
+            file they come from has changed since it was hashed.
         FileExistsError: the condition does not hold.
     """
 
@@ -74,8 +94,8 @@ def upload(client: S3Client, target: Target, parts: Iterable[bytes], digest: str
             arguments = {"UploadId": upload_id, "PartNumber": number, "ChecksumSHA256": checksum(part)}
             yield client.submit("upload_part", target.key, Body=part, **arguments)
             faults.hit("store.mid_multipart")
-        if whole.hexdigest() != digest:
-            raise StoreUnwritable(f"the source of {digest[:12]} changed while it was stored: put it again")
+        if target.digest and whole.hexdigest() != target.digest:
+            raise changed(target.digest)
 
     _assembled(client, target, send, ChecksumAlgorithm="SHA256")
 

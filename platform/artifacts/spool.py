@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts.backend import Buffer, Facts
+from mutoscope.platform.errors import StoreUnwritable
 
 _MEMORY_BYTES = 4 << 20
 """Up to this size nothing touches the disk."""
@@ -46,6 +47,11 @@ class Spooled:
     ) -> None:
         if self._origin is None:
             self._file.close()
+
+
+def changed(digest: str) -> StoreUnwritable:
+    """The error for an origin that, when it was uploaded, was no longer what had been hashed."""
+    return StoreUnwritable(f"the source of {digest[:12]} changed while it was stored: put it again")
 
 
 def _spool() -> Any:

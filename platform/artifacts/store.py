@@ -308,7 +308,7 @@ class ArtifactStore:
                 except FileExistsError:  # another writer was faster: see what it wrote
                     if attempt == _RACES - 1:
                         raise
-        except OSError as error:
+        except (OSError, StoreUnavailable) as error:
             raise self._unwritable(error) from error
 
     def _staging(self, origin: BinaryIO | None) -> Staged:
@@ -325,9 +325,9 @@ class ArtifactStore:
             except FileNotFoundError:
                 pass
             try:
-                if not self.restore(digest):
+                if not self._shelves.restore(digest):
                     raise self._missing(digest)
-            except StoreUnwritable:
+            except (StoreUnwritable, OSError):
                 name = layout.trash_name(digest)
             try:
                 return read(name)
@@ -351,10 +351,12 @@ class ArtifactStore:
         through here."""
         try:
             yield
-        except OSError as error:
+        except (OSError, StoreUnavailable) as error:
             raise self._unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> StoreUnwritable:
+    def _unwritable(self, error: OSError | StoreUnavailable) -> StoreUnwritable:
+        if isinstance(error, StoreUnavailable):  # a write begins with a question
+            return StoreUnwritable(str(error))
         return StoreUnwritable(
             f"the artifact store {self.root_url} cannot be written ({_reason(error)}): "
             "free space or fix its permissions, or set MUTOSCOPE_STORE_URL to another place"

@@ -17,6 +17,6 @@ def scrubbed(url: str) -> str:
 
 
 def holds_secret(url: str) -> bool:
-    """Whether the URL carries a user, a password, or a query that could hold a key."""
+    """Whether the URL carries a user, a password, or anything behind its path that could be a key."""
     parts = urlsplit(url)
-    return "@" in parts.netloc or bool(parts.query)
+    return "@" in parts.netloc or bool(parts.query or parts.fragment)
