@@ -30,6 +30,7 @@ def upgrade() -> None:
     with op.batch_alter_table("incidents") as batch:
         batch.alter_column("run_id", existing_type=sa.String(36), nullable=True)
     _queue(sa.text("priority DESC"), "created_at", "id")
+    op.create_index(op.f("ix_workflow_runs_created_at"), "workflow_runs", ["created_at"])
     _views()
 
 
@@ -37,6 +38,7 @@ def downgrade() -> None:
     for view in _VIEWS:
         op.execute(sa.text(f"drop view {view}"))
     _queue("priority", "created_at")
+    op.drop_index(op.f("ix_workflow_runs_created_at"), table_name="workflow_runs")
     # What has no run had no place before.
     op.execute(sa.text("delete from incidents where run_id is null"))
     with op.batch_alter_table("incidents") as batch:

@@ -31,5 +31,6 @@ def _sqlite(element: now, compiler: SQLCompiler, **options: Any) -> str:
 @compiles(now, "postgresql")
 def _postgresql(element: now, compiler: SQLCompiler, **options: Any) -> str:
     # clock_timestamp(), not now(): the latter stands still at the start of the transaction, and a claim that
-    # waited for a lock would hand out a lease already half spent.
-    return "extract(epoch from clock_timestamp())::double precision"
+    # waited for a lock would hand out a lease already half spent. As a subquery it is asked once in a
+    # statement; a comparison with the bare function, which may change from row to row, could use no index.
+    return "(select extract(epoch from clock_timestamp())::double precision)"

@@ -77,6 +77,7 @@ workflow_runs = Table(
     Column("finished_at", Double),
     CheckConstraint("state in ('running', 'succeeded', 'failed', 'cancelled', 'crashed')", name="state"),
     Index(None, "workflow", "created_at"),
+    Index(None, "created_at"),
     Index(None, "prefect_flow_run_id"),
     Index(None, "parent_id"),
 )

@@ -103,17 +103,17 @@ class Bench:
         one_step, many_steps = told.versions[1], told.versions[min(33, steps)]
         return [
             Question("weights of an image", lambda d: lineage.weights_of(d, 1), images, 1.0),
-            Question("closure of one step", lambda d: lineage.closure(d), [one_step] * 20, 15.0),
-            Question("closure of 33 steps", lambda d: lineage.closure(d), [many_steps] * 5, 500.0),
-            Question("weights made, first page", lambda d: lineage.made(d), _spread(told.versions[:-1], 50), 20.0),
+            Question("closure of one step", lineage.closure, [one_step] * 20, 15.0),
+            Question("closure of 33 steps", lineage.closure, [many_steps] * 5, 500.0),
+            Question("weights made, first page", lineage.made, _spread(told.versions[:-1], 50), 20.0),
             Question(
                 "weights made, first page, used by every run",
-                lambda d: lineage.made(d), [weights.get(f"{big.CARD}/vae@1").digest] * 20, 20.0,
+                lineage.made, [weights.get(f"{big.CARD}/vae@1").digest] * 20, 20.0,
             ),
             Question("memo lookup", lambda k: runs_._find_hit(k, present), _spread(told.memo_keys, 200), 1.0),
             Question("artifact by prefix", lambda d: self.catalog.artifacts.resolve(d[:12]), images, 1.0),
             Question("newest artifacts", lambda _: self.catalog.artifacts.list(limit=50), [None] * 50, 5.0),
-            Question("live weights of a card", lambda c: weights.live(c), [big.CARD] * 100, 1.0),
+            Question("live weights of a card", weights.live, [big.CARD] * 100, 1.0),
         ]  # fmt: skip
 
     def measure(self, question: Question) -> dict[str, Any]:
