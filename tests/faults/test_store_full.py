@@ -19,7 +19,7 @@ from mutoscope.platform.errors import StoreUnwritable
 from mutoscope.platform.refs import ArtifactRef
 from tests.faults.stores import assert_repeatable, assert_sound
 from tests.support.places import FolderPlace
-from tests.support.writers import FORMS, Form, Payload, Writer, put
+from tests.support.writers import FORMS, Payload, Writer, put
 
 DISK_BYTES = 8 << 20
 FITS, TOO_LARGE = Payload(1, 1 << 20), 9 << 20
@@ -46,7 +46,7 @@ def refused(writer: Writer) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_put_that_does_not_fit_leaves_nothing(disk: Path, tmp_path: Path, form: Form) -> None:
+def test_a_put_that_does_not_fit_leaves_nothing(disk: Path, tmp_path: Path, form: str) -> None:
     place = FolderPlace(disk / "store")
     store = ArtifactStore.open(place.url)
     put(store, FITS)
@@ -83,7 +83,7 @@ def test_a_full_disk_cannot_repair_but_loses_nothing_more(disk: Path, tmp_path: 
     store = ArtifactStore.open(place.url)
     damaged = Payload(1, 3 << 20)
     put(store, damaged)
-    place.alter(damaged.digest, lambda data: data[:-1] + b"!")
+    place.overwrite(damaged.digest, lambda data: data[:-1] + b"!")
     filler = disk / "filler"
     filler.write_bytes(bytes(DISK_BYTES - (4 << 20)))
     with Writer(place.url, [damaged], tmp_path / "writer") as writer:

@@ -5,6 +5,7 @@ be done again.
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,97 +14,119 @@ from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.faults import POINTS
 from tests.faults.stores import LATER, assert_repeatable, assert_sound
 from tests.support.places import Place
-from tests.support.writers import FORMS, Form, Payload, Verb, Writer, put
+from tests.support.writers import FORMS, Payload, Verb, Writer, put
 
 EARLIER = Payload(1, 100_000)
-SIZE = 5 << 19  # two and a half of the pieces in which streams are read
+SMALL = 5 << 19
+"""Bytes: two and a half of the pieces in which streams are read."""
+LARGE = 33 << 20
+"""Bytes: two whole parts of an upload to S3, and a third."""
 
-PUT = ("store.mid_write", "store.before_commit", "store.after_commit")
-"""Points of every put of something new."""
+Case = tuple[str, str, str, int]
+"""Place, fault, form and size of what is put."""
+
+ON_FILE: list[Case] = [
+    ("file", point, form, SMALL)
+    for point, form in product(("store.mid_write", "store.before_commit", "store.after_commit"), FORMS)
+]
+ON_S3: list[Case] = [
+    ("s3", "store.mid_write", "chunks", SMALL),
+    ("s3", "store.before_commit", "bytes", SMALL),
+    ("s3", "store.before_commit", "path", SMALL),
+    ("s3", "store.after_commit", "stream", SMALL),
+    ("s3", "store.mid_multipart", "path", LARGE),
+    ("s3", "store.mid_multipart@2", "chunks", LARGE),
+    ("s3", "store.before_commit", "bytes", LARGE),
+    ("s3", "store.after_commit", "path", LARGE),
+]
+REPAIRS: list[Case] = [
+    *(("file", "store.set_aside", form, SMALL) for form in FORMS),
+    *ON_FILE,
+    ("s3", "store.set_aside", "bytes", SMALL),
+    ("s3", "store.before_commit", "chunks", SMALL),
+    ("s3", "store.after_commit", "path", SMALL),
+    ("s3", "store.mid_multipart@2", "path", LARGE),
+]
+MOVES: list[tuple[str, str, Verb]] = [
+    ("file", "store.moved", "trash"),
+    ("file", "store.moved", "restore"),
+    ("file", "store.moved", "quarantine"),
+    # Nothing is renamed on S3: moving is copying and removing.
+    ("s3", "store.move.copied", "trash"),
+    ("s3", "store.move.copied", "restore"),
+    ("s3", "store.move.copied", "quarantine"),
+    ("s3", "store.moved", "trash"),
+    ("s3", "store.moved", "restore"),
+    ("s3", "store.moved", "quarantine"),
+]
 
 
 def run_into(fault: str, place: Place, payload: Payload, folder: Path, verb: Verb = "put") -> None:
     """Have a process killed by the fault, before anything is acknowledged to it."""
-    marker = folder / "fired"
+    marker, (point, _, _) = folder / "fired", fault.partition("@")
+    armed = fault.replace(point, f"{point}:kill")
     with Writer(
-        place.url, [payload], folder, verb,
-        MUTOSCOPE_FAULT=f"{fault}:kill", MUTOSCOPE_FAULT_MARKER=str(marker),
-    ) as writer:  # fmt: skip
+        place.url, [payload], folder, verb, MUTOSCOPE_FAULT=armed, MUTOSCOPE_FAULT_MARKER=str(marker)
+    ) as writer:
         assert writer.wait() == -signal.SIGKILL, writer.log
-    assert marker.read_text() == f"{fault}\n", "the fault must have fired"
+    assert marker.read_text() == f"{point}\n", "the fault must have fired"
     assert writer.acknowledged == []
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("point", PUT)
-def test_in_a_put(place: Place, tmp_path: Path, point: str, form: Form) -> None:
+@pytest.mark.parametrize(("place", "fault", "form", "size"), [*ON_FILE, *ON_S3], indirect=["place"])
+def test_in_a_put(place: Place, tmp_path: Path, fault: str, form: str, size: int) -> None:
     store = ArtifactStore.open(place.url)
     put(store, EARLIER)
-    payload = Payload(2, SIZE, form)
-    run_into(point, place, payload, tmp_path / "writer")
+    payload = Payload(2, size, form)
+    run_into(fault, place, payload, tmp_path / "writer")
 
     assert_sound(store, [EARLIER.digest])
-    assert store.contains(payload.digest) == (point == "store.after_commit")
+    assert store.contains(payload.digest) == (fault == "store.after_commit")
     unfinished = place.unfinished()
     assert_repeatable(store, [payload])
-    assert store.discard_unfinished(0.0) == 0, "writes under way are left alone"
+    assert store.discard_unfinished(0.0) == 0, "writes that may be under way are left alone"
     assert store.discard_unfinished(LATER) == unfinished
     assert place.unfinished() == 0
     assert_sound(store, [EARLIER.digest, payload.digest])
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("point", ["store.set_aside", *PUT])
-def test_in_a_put_that_repairs(place: Place, tmp_path: Path, point: str, form: Form) -> None:
+@pytest.mark.parametrize(("place", "fault", "form", "size"), REPAIRS, indirect=["place"])
+def test_in_a_put_that_repairs(place: Place, tmp_path: Path, fault: str, form: str, size: int) -> None:
     store = ArtifactStore.open(place.url)
-    payload = Payload(2, SIZE, form)
+    payload = Payload(2, size, form)
     put(store, payload)
-    place.alter(payload.digest, lambda data: data[:-1] + b"!")
-    run_into(point, place, payload, tmp_path / "writer")
+    place.overwrite(payload.digest, lambda data: data[:-1] + b"!")
+    run_into(fault, place, payload, tmp_path / "writer")
 
-    assert store.verify(payload.digest) == ("sound" if point == "store.after_commit" else "damaged")
+    assert store.verify(payload.digest) == ("sound" if fault == "store.after_commit" else "damaged")
     assert_repeatable(store, [payload])
     assert_sound(store, [payload.digest])
-    assert {damaged.digest for damaged in store.quarantined()} == {payload.digest}, "kept for inspection"
+    assert {kept.digest for kept in store.quarantined()} == {payload.digest}, "kept for inspection"
 
 
-MOVES: tuple[tuple[Verb, str], ...] = (
-    ("trash", "store.moved"),
-    ("restore", "store.moved"),
-    ("quarantine", "store.moved"),
-    ("trash", "store.move.copied"),
-    ("restore", "store.move.copied"),
-    ("quarantine", "store.move.copied"),
-)
-
-
-@pytest.mark.parametrize(("verb", "point"), MOVES)
-def test_in_a_move(place: Place, tmp_path: Path, verb: Verb, point: str) -> None:
-    if point == "store.move.copied" and place.url.startswith("file:"):
-        pytest.skip("a file is renamed, not copied")
+@pytest.mark.parametrize(("place", "fault", "verb"), MOVES, indirect=["place"])
+def test_in_a_move(place: Place, tmp_path: Path, fault: str, verb: Verb) -> None:
     store = ArtifactStore.open(place.url)
-    payload = Payload(2, SIZE)
+    payload = Payload(2, SMALL)
     put(store, payload)
     if verb == "restore":
         store.trash(payload.digest)
     if verb == "quarantine":
-        place.alter(payload.digest, lambda data: data[:-1] + b"!")
-    run_into(point, place, payload, tmp_path / "mover", verb)
+        place.rot(payload.digest, lambda data: data[:-1] + b"!")
+    run_into(fault, place, payload, tmp_path / "mover", verb)
 
     if verb == "quarantine":
-        assert store.verify(payload.digest) != "sound"
         store.quarantine(payload.digest)
         assert not store.contains(payload.digest)
-        assert {damaged.digest for damaged in store.quarantined()} == {payload.digest}
+        assert {kept.digest for kept in store.quarantined()} == {payload.digest}
         assert_repeatable(store, [payload])
     else:
-        assert store.get(payload.digest) == payload.content, "readable at every moment"
         getattr(store, verb)(payload.digest)
-        assert store.contains(payload.digest) == (verb == "restore") or verb == "trash"
-        assert store.get(payload.digest) == payload.content
+        assert store.contains(payload.digest) == (verb == "restore")
+        assert store.get(payload.digest) == payload.content, "readable at every moment, and now"
     assert_sound(store, [payload.digest])
 
 
 def test_no_point_is_left_out() -> None:
-    tried = {*PUT, "store.set_aside", *(point for _, point in MOVES)}
+    tried = {fault.partition("@")[0] for _, fault, *_ in [*ON_FILE, *ON_S3, *REPAIRS, *MOVES]}
     assert tried == {point for point in POINTS if point.startswith("store.")}

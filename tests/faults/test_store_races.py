@@ -13,7 +13,7 @@ from mutoscope.platform.artifacts import ArtifactStore
 from tests.faults.stores import assert_sound
 from tests.support import racers
 from tests.support.places import FolderPlace, Place
-from tests.support.writers import FORMS, Payload, put_all
+from tests.support.writers import FORMS, Payload, put, put_all
 
 PROCESSES = 8
 ROUNDS = int(os.environ.get("MUTOSCOPE_RACES", "1"))
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.parametrize("round_", range(ROUNDS), ids=lambda n: f"ro
 
 def payloads(place: Place) -> list[Payload]:
     """Objects of all forms and many sizes; fewer where each costs requests."""
-    count = 300 if isinstance(place, FolderPlace) else 60
-    return [Payload(seed, 1 + seed * 331, FORMS[seed % len(FORMS)]) for seed in range(count)]
+    count = 300 if isinstance(place, FolderPlace) else 40
+    return [Payload(seed, 1 + seed * 97, FORMS[seed % len(FORMS)]) for seed in range(count)]
 
 
 def race(place: Place, wanted: Sequence[Payload]) -> None:
     """All processes put everything, each beginning elsewhere; all must be answered alike."""
     step = len(wanted) // PROCESSES
     orders = [[*wanted[n * step :], *wanted[: n * step]] for n in range(PROCESSES)]
-    answers = racers.race(put_all, [(place.url, order) for order in orders])
+    answers = racers.race(put_all, [(place.url, order, place.environment) for order in orders])
     digests = {payload.digest for payload in wanted}
     assert [set(answer) for answer in answers] == [digests] * PROCESSES
 
@@ -47,11 +47,11 @@ def test_equal_objects_put_at_once_are_stored_once(place: Place, round_: int) ->
 
 
 def test_repairs_at_once_end_with_sound_objects(place: Place, round_: int) -> None:
-    wanted = payloads(place)[:40]
-    put_all(place.url, wanted)
-    for payload in wanted:
-        place.alter(payload.digest, lambda data: data[:-1])
+    wanted = payloads(place)[:30]
     store = ArtifactStore.open(place.url)
+    for payload in wanted:
+        put(store, payload)
+        place.overwrite(payload.digest, lambda data: data[:-1])
     assert {store.verify(payload.digest) for payload in wanted} == {"damaged"}
 
     race(place, wanted)

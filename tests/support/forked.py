@@ -16,7 +16,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["mutoscope.workers.worker", "tests.support.tinycard.program"])
+_CONTEXT.set_forkserver_preload(["mutoscope.workers.worker", "tests.support.tinycard.program", "s3fs"])
 
 
 class ForkedWorker:

@@ -4,6 +4,7 @@ leftovers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +19,15 @@ class Place(Protocol):
     """A medium behind the store's back."""
 
     url: str
+    environment: Mapping[str, str]
+    """What a process needs to reach it."""
 
-    def alter(self, digest: str, change: Change) -> None:
-        """Make an object hold other bytes."""
+    def overwrite(self, digest: str, change: Change) -> None:
+        """Make an object hold other bytes, as somebody's tool would."""
+        ...
+
+    def rot(self, digest: str, change: Change) -> None:
+        """The same in silence: the medium goes on saying of it what it said before."""
         ...
 
     def lose(self, digest: str) -> None:
@@ -37,11 +44,14 @@ class FolderPlace:
 
     def __init__(self, folder: Path) -> None:
         self.url, self._folder = folder.as_uri(), folder
+        self.environment: Mapping[str, str] = {}
 
-    def alter(self, digest: str, change: Change) -> None:
+    def overwrite(self, digest: str, change: Change) -> None:
         path = self._path(digest)
         path.chmod(0o644)
         path.write_bytes(change(path.read_bytes()))
+
+    rot = overwrite
 
     def lose(self, digest: str) -> None:
         self._path(digest).unlink()
@@ -62,22 +72,17 @@ class BucketPlace:
 
     def __init__(self, url: str, environment: Mapping[str, str]) -> None:
         self.url, self._bucket = url, url.removeprefix("s3://")
-        self._client: Any = botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=environment["AWS_ENDPOINT_URL"],
-            aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-            region_name=environment["AWS_DEFAULT_REGION"],
-        )
+        self.environment = environment
+        self._client = _client(**environment)
 
-    def alter(self, digest: str, change: Change) -> None:
+    def overwrite(self, digest: str, change: Change) -> None:
         found = self._client.get_object(**self._named(digest))
-        self._client.put_object(
-            **self._named(digest),
-            Body=change(found["Body"].read()),
-            ContentType=found["ContentType"],
-            Metadata=found["Metadata"],
-        )
+        self._client.put_object(**self._named(digest), Body=change(found["Body"].read()))
+
+    def rot(self, digest: str, change: Change) -> None:
+        found = self._client.get_object(**self._named(digest))
+        kept = {name: found[name] for name in ("ContentType", "Metadata")}
+        self._client.put_object(**self._named(digest), Body=change(found["Body"].read()), **kept)
 
     def lose(self, digest: str) -> None:
         self._client.delete_object(**self._named(digest))
@@ -89,3 +94,14 @@ class BucketPlace:
 
     def _named(self, digest: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": layout.object_name(digest)}
+
+
+@lru_cache
+def _client(**environment: str) -> Any:
+    return botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_DEFAULT_REGION"],
+    )

@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +28,8 @@ from tests.support import forked  # noqa: F401  # sets up what the one fork serv
 PIECE = 1 << 20
 PATIENCE_S = 300.0
 
-Form = Literal["bytes", "chunks", "stream", "path"]
-Verb = Literal["put", "trash", "restore", "quarantine", "purge"]
-FORMS: tuple[Form, ...] = ("bytes", "chunks", "stream", "path")
+Verb = Literal["put", "trash", "restore", "quarantine"]
+FORMS = ("bytes", "chunks", "stream", "path")
 """How a put is given its bytes."""
 
 
@@ -43,7 +43,7 @@ class Payload:
 
     seed: int
     size: int
-    form: Form = "bytes"
+    form: str = "bytes"
 
     @cached_property
     def content(self) -> bytes:
@@ -72,17 +72,19 @@ class Payload:
                 path = folder / f"source-{self.seed}"
                 path.write_bytes(self.content)
                 return path
+        raise ValueError(self.form)
 
 
 def put(store: ArtifactStore, payload: Payload) -> str:
     """Store a payload from within this process; its digest."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if payload.form == "path" else nullcontext("") as folder:
         source = payload.source(Path(folder))
         return store.put(source, kind="blob", media_type="application/octet-stream").digest
 
 
-def put_all(url: str, payloads: Sequence[Payload]) -> list[str]:
+def put_all(url: str, payloads: Sequence[Payload], environment: Mapping[str, str]) -> list[str]:
     """Store payloads in a process of a race; their digests."""
+    os.environ.update(environment)
     store = ArtifactStore.open(url)
     return [put(store, payload) for payload in payloads]
 
