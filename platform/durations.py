@@ -7,7 +7,7 @@ import re
 from mutoscope.platform.errors import InvalidParameter
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])")
 _LONGEST = 100 * 365 * _UNITS["d"]
 
 
