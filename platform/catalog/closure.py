@@ -162,4 +162,5 @@ def _out_of_run(node: ColumnElement[str], down: bool) -> ColumnElement[bool]:
 
 OF_WEIGHTS = edges.c.role.startswith(WEIGHTS_ROLE)
 _HOPS = bindparam("hops", type_=Integer)
-_RUN_ID, _DIGEST = literal_column("36"), literal_column("64")
+_RUN_ID: ColumnElement[int] = literal_column("36")
+_DIGEST: ColumnElement[int] = literal_column("64")

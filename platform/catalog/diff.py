@@ -112,6 +112,10 @@ def compare(connection: Connection, recipes: Recipes, left: str, right: str) -> 
     )
 
 
+_Pair = tuple[str, str | None, str | None]
+"""A field with its value on either side."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Two artifacts to compare the making of; see `Step`."""
@@ -153,8 +157,9 @@ def _fields(recipes: Recipes, left: RunRecord, right: RunRecord, equal: Counter[
     parameters = _aligned(flat(left.parameters), flat(right.parameters))
     if not same_card:
         # Another card has other components and parameters: only what both have is worth comparing.
-        weights, parameters = ([one for one in pairs if None not in one] for pairs in (weights, parameters))
-    yield from _differing("weights", [(f"{WEIGHTS_ROLE}{name}", *pair) for name, *pair in weights], equal)
+        weights, parameters = _shared(weights), _shared(parameters)
+    in_roles = [(f"{WEIGHTS_ROLE}{name}", one, other) for name, one, other in weights]
+    yield from _differing("weights", in_roles, equal)
     yield from _differing("parameters", parameters, equal)
     if (left.seed, right.seed) != (None, None):
         yield from _differing("seed", [("seed", _shown(left.seed), _shown(right.seed))], equal)
@@ -202,9 +207,7 @@ _ELSEWHERE = ("card", "card_digest", "inputs", "parameters", "seed", "weights")
 """Key parts that columns and edges hold too, and that are compared there."""
 
 
-def _differing(
-    sort: str, pairs: list[tuple[str, str | None, str | None]], equal: Counter[str]
-) -> Iterator[Difference]:
+def _differing(sort: str, pairs: list[_Pair], equal: Counter[str]) -> Iterator[Difference]:
     for name, left, right in pairs:
         if left == right:
             equal[sort] += left is not None
@@ -212,8 +215,12 @@ def _differing(
             yield Difference(name, left, right)
 
 
-def _aligned(left: Mapping[str, str], right: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
+def _aligned(left: Mapping[str, str], right: Mapping[str, str]) -> list[_Pair]:
     return [(name, left.get(name), right.get(name)) for name in sorted({*left, *right})]
+
+
+def _shared(pairs: list[_Pair]) -> list[_Pair]:
+    return [pair for pair in pairs if None not in pair]
 
 
 def _weights(recipes: Recipes, run: RunRecord) -> dict[str, str]:

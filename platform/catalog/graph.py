@@ -80,7 +80,7 @@ def read_artifacts(connection: Connection, digests: Collection[str]) -> dict[str
     weights = {row.digest for row in rows if row.kind == "weights"}
     versions = read_versions(connection, weights)
     parts = {
-        row.container: Members(row.count, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)
+        row.container: Members(row.parts, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)
     }
     return {
         row.digest: ArtifactNode(
@@ -126,7 +126,7 @@ _ARTIFACTS = select(*REF_COLUMNS, artifacts.c.state).where(artifacts.c.digest.in
 _RUNS = select(runs).where(runs.c.id.in_(_KEYS))
 _VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(_KEYS))
 _MEMBERS = (
-    select(members.c.container, func.count().label("count"), func.sum(artifacts.c.size).label("size"))
+    select(members.c.container, func.count().label("parts"), func.sum(artifacts.c.size).label("size"))
     .join(artifacts, artifacts.c.digest == members.c.artifact_digest)
     .where(members.c.container.in_(_KEYS))
     .group_by(members.c.container)

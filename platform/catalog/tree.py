@@ -77,7 +77,7 @@ def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | No
         if repeated:
             continue
         drawn.add(item.node)
-        kept, folds = onward.get(item.node, []), []
+        kept, folds = onward.get(item.node, []), list[_Fold]()
         if limit is not None:
             kept, folds = _fold(graph, onward, item.node, kept)
             told += sum(len(fold.nodes) for fold in folds)
