@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-import stores
+import memory  # noqa: E402
+import stores  # noqa: E402
 
 
 class Bench:
@@ -54,9 +56,9 @@ class Bench:
 
     def put_file(self, path: str) -> dict[str, Any]:
         """One large object, with the peak of resident memory above what the process held before."""
-        base = _reset_peak()
+        base = memory.reset_peak()
         figures = self._timed(lambda: self._store.put_file(Path(path)))
-        return {**figures, "base_bytes": base, "added_bytes": _status("VmHWM") - base}
+        return {**figures, "base_bytes": base, "added_bytes": memory.peak() - base}
 
     def _put_all(self) -> None:
         if self._batch:
@@ -96,17 +98,6 @@ def _written() -> int:
     """Bytes this process handed to write calls so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
-
-
-def _reset_peak() -> int:
-    """Forget the peak of resident memory so far; the bytes resident now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
-
-
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def main() -> None:
