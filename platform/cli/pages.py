@@ -32,7 +32,7 @@ def url(
 
     home = Home()
     found = (
-        home.store.page_url(DAYS_PAGE) if run is None else home.run_page_url(home.catalog.workflows.find(run))
+        home.store.web_url(DAYS_PAGE) if run is None else home.run_page_url(home.catalog.workflows.find(run))
     )
     if json:
         render.emit_json({"url": found})
@@ -57,7 +57,7 @@ def rebuild(
 
     home = Home()
     done = Pages(home.catalog, home.store).rebuild(since.date() if since else None)
-    where = home.store.page_url(DAYS_PAGE)
+    where = home.store.web_url(DAYS_PAGE)
     if json:
         render.emit_json({"written": done.written, "current": done.derived - done.written, "url": where})
         return

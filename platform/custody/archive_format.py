@@ -2,12 +2,13 @@
 
     manifest.json       first, so that a reader knows at once what it has
     README.txt
-    rows/<table>.jsonl  one row a line, keys sorted
+    rows/<table>.jsonl  one row a line
     objects/3f/3fa9…    the bytes, named by their SHA-256
     outputs/<name>      links to the objects that were asked for, with names a person would give them
     SHA256SUMS          last: an archive without it is incomplete
 
-Equal content gives equal bytes: everything is sorted, and nothing says when or where it was written.
+Equal content gives equal bytes: members and rows are sorted, fields stand in the order of their record, and
+nothing says when or where it was written.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Manifest:
 
 def row_line(row: Any) -> bytes:
     """A record as one line of its table."""
-    return json.dumps(_plain(row), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(_plain(row), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def read_rows(table: str, source: BinaryIO) -> Iterator[Any]:

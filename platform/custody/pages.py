@@ -54,7 +54,7 @@ class Pages:
 
     def url(self, record: WorkflowRecord) -> str:
         """Where a run's page is, or will be."""
-        return self._store.page_url(f"{folder_of(record)}/{INDEX}")
+        return self._store.web_url(f"{folder_of(record)}/{INDEX}")
 
     def write(self, run_ids: Iterable[str]) -> Written:
         """Write the pages of runs that have ended, and the indexes that lead to them.

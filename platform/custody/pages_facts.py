@@ -231,5 +231,9 @@ def _lineage(graphs: Iterable[LineageGraph]) -> Mapping[str, Any]:
         for run_id, run in graph.runs.items():
             runs[run_id] = {"kind": run.kind, "card": run.card, "seed": run.seed, "state": run.state}
         edges.update(graph.edges)
-    ordered = sorted(edges, key=lambda e: (e.run_id, e.direction, e.role, e.ordinal))
-    return {"artifacts": artifacts, "runs": runs, "edges": [asdict(edge) for edge in ordered]}
+    # In an order of their own, so that a rebuild on another database finds nothing to write.
+    return {
+        "artifacts": dict(sorted(artifacts.items())),
+        "runs": dict(sorted(runs.items())),
+        "edges": [asdict(edge) for edge in sorted(edges)],
+    }

@@ -65,7 +65,7 @@ def render(template: str, links: Links, **values: Any) -> bytes:
 
 def manifest_json(facts: dict[str, Any]) -> bytes:
     """Facts as a document; equal facts, equal bytes."""
-    return (json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False, default=dict) + "\n").encode()
+    return (json.dumps(facts, indent=2, ensure_ascii=False, default=dict) + "\n").encode()
 
 
 def _policy(style: str, links: Links) -> str:

@@ -25,7 +25,7 @@ class WorkflowContext:
         run_id: its row in the catalog.
         chain: workflow ids from the outermost to this one; what the recursion guard reads.
         allowed: ids of the cards and workflows it declared to require.
-        page_url: where its browse page will be.
+        page: path of its browse page in the store.
         publications: telemetry on its way to the UI; drained when the workflow ends.
         waiting: id of the run behind each wait now under way; what cancellation cascades to.
     """
@@ -33,7 +33,7 @@ class WorkflowContext:
     run_id: str
     chain: tuple[str, ...]
     allowed: frozenset[str]
-    page_url: str
+    page: str
     publications: Publications
     waiting: list[str] = field(default_factory=list)
 

@@ -190,6 +190,7 @@ def _summary(runtime: Runtime, outcome: Outcome) -> str:
         lines.append(f"| {slot} | {shown} | {ref.size:,} |")
     workflow = current_workflow.get()
     if workflow is not None:
-        lines += ["", f"[The whole run on one page]({workflow.page_url}), once it has ended."]
+        address = runtime.store.web_url(workflow.page)
+        lines += ["", f"[The whole run on one page]({address}), once it has ended."]
     lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{str(run.memo_key)[:12]}`."]
     return "\n".join(lines)

@@ -42,7 +42,7 @@ class Runtime:
 
     def run_page_url(self, run_id: str, workflow: str, parameters: Mapping[str, Any]) -> str:
         """Where the browse page of a workflow run is in the store once the run has ended."""
-        return self.store.page_url(f"{run_folder(run_id, workflow, parameters)}/{INDEX}")
+        return self.store.web_url(f"{run_folder(run_id, workflow, parameters)}/{INDEX}")
 
     def _gateway(self) -> str:
         if self.settings.web_url:

@@ -25,6 +25,7 @@ from prefect.utilities.callables import ParameterSchema, parameter_schema
 
 from mutoscope.platform import ids
 from mutoscope.platform.catalog.workflows import WorkflowState
+from mutoscope.platform.custody.pages_path import INDEX, run_folder
 from mutoscope.platform.errors import InvalidWorkflow, MutoscopeError
 from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, opened
@@ -129,7 +130,7 @@ async def _execute(
         run_id=run_id,
         chain=(*(parent.chain if parent else ()), declared.id),
         allowed=frozenset(declared.requires),
-        page_url=runtime.run_page_url(run_id, declared.id, recorded),
+        page=f"{run_folder(run_id, declared.id, recorded)}/{INDEX}",
         publications=Publications(),
     )
     announce = opened.get()
