@@ -90,6 +90,30 @@ class Catalog:
         finally:
             database.close()
 
+    @staticmethod
+    def check_upgradable(database_url: str) -> None:
+        """Raise SchemaMismatch for a catalog of a newer revision, CatalogError for one that does not answer.
+        One that `migrate` would create or upgrade is fine."""
+        database = Database(database_url)
+        try:
+            schema.check_upgradable(database)
+        finally:
+            database.close()
+
+    @staticmethod
+    def schema_status(database_url: str) -> schema.SchemaStatus:
+        """Which revision the database has, whatever it is. Raises CatalogError when it does not answer."""
+        database = Database(database_url)
+        try:
+            return schema.SchemaStatus(database.shown_url, schema.current(database))
+        finally:
+            database.close()
+
+    def faults(self) -> list[str]:
+        """Where the tables differ from what the code expects, and what is damaged in a SQLite file, in words;
+        empty for a sound catalog. Reads the whole of the file."""
+        return [*schema.differences(self._database), *schema.damage(self._database)]
+
     @contextmanager
     def bulk(self) -> Iterator[Bulk]:
         """Record many rows in one transaction, all or nothing; see `Bulk`.

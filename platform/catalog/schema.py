@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,25 @@ Alembic."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how many rows of how many are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """Which revision a database has and which this code needs. `revision` is None without any schema."""
+
+    url: str
+    revision: str | None
+    expected: str = HEAD
+
+    @property
+    def word(self) -> str:
+        """``missing``, ``current``, ``behind`` (an upgrade is due) or ``ahead`` (of this Mutoscope)."""
+        if self.revision is None:
+            return "missing"
+        if self.revision == self.expected:
+            return "current"
+        return "behind" if self.revision < self.expected else "ahead"
+
 
 _LOCK_TIMEOUT = text("set local lock_timeout = '10s'")
 
@@ -58,6 +78,13 @@ def check(database: Database) -> None:
     )
 
 
+def check_upgradable(database: Database) -> None:
+    """Raise SchemaMismatch when the database is newer than the code."""
+    found = current(database)
+    if found is not None and found > HEAD:
+        check(database)
+
+
 def migrate(database: Database, progress: Progress | None = None) -> None:
     """Bring the database to `HEAD`, creating it if need be. Safe to call from several processes at once.
 
@@ -65,9 +92,8 @@ def migrate(database: Database, progress: Progress | None = None) -> None:
     """
     if database.file is not None:
         _make_folder(database.file.parent)
+    check_upgradable(database)
     found = current(database)
-    if found is not None and found > HEAD:
-        check(database)
     if database.is_sqlite:
         database.use_wal()
     if database.file is not None and found is not None and found != HEAD:
@@ -102,6 +128,19 @@ def _one_step(database: Database, config: Any) -> bool:
         config.attributes["connection"] = connection
         command.upgrade(config, following[-1].revision)
     return True
+
+
+def damage(database: Database) -> list[str]:
+    """What SQLite finds wrong with its file: broken pages and indexes, references that lead nowhere. Reads
+    all of it. Postgres looks after its own."""
+    if not database.is_sqlite:
+        return []
+    with database.read() as connection:
+        pages = [row[0] for row in connection.exec_driver_sql("PRAGMA integrity_check")]
+        loose = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    return [page for page in pages if page != "ok"] + [
+        f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in loose
+    ]
 
 
 def differences(database: Database) -> list[str]:

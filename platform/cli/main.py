@@ -12,6 +12,7 @@ from mutoscope.platform.cli import (
     archive,
     browse,
     cards,
+    catalog,
     demo,
     diff,
     doctor,
@@ -67,6 +68,7 @@ app.command(rich_help_panel=STACK)(stack.down)
 app.command(rich_help_panel=STACK)(stack.status)
 app.command(rich_help_panel=STACK)(doctor.doctor)
 app.command(rich_help_panel=STACK)(fsck.fsck)
+app.add_typer(catalog.app, name="catalog", rich_help_panel=STACK)
 app.add_typer(incidents.app, name="incidents", rich_help_panel=STACK)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mutoscope.models.registry import cards
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.cli.catalog import upgrade_progress
 from mutoscope.platform.cli.home import Home
 from mutoscope.platform.custody.users import register
 from mutoscope.platform.engine.card import Card
@@ -18,8 +19,13 @@ STARTER_ORIGIN = "starter"
 """Recorded with an import of shipped weights, which tells them from weights a person brought."""
 
 
-def check_store(home: Home) -> None:
-    """Raise StoreUnwritable at once, before anything has been started."""
+def check_home(home: Home) -> None:
+    """Refuse at once, before anything has been started, what could not be used later.
+
+    Raises:
+        StoreUnwritable: the home or the store.
+        SchemaMismatch: a newer Mutoscope has upgraded the catalog. CatalogError: it does not answer.
+    """
     try:
         home.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -27,12 +33,14 @@ def check_store(home: Home) -> None:
             f"the home {home.path} cannot be made ({error.strerror}): set MUTOSCOPE_HOME to a writable folder"
         ) from None
     home.store.check_writable()
+    Catalog.check_upgradable(home.settings.database_url)
 
 
 def prepare(home: Home, say: Callable[[str], None]) -> None:
     """Migrate the catalog and import starter weights where they are due. Repeating it changes nothing."""
     started = time.monotonic()
-    Catalog.migrate(home.settings.database_url)
+    with upgrade_progress() as progress:
+        Catalog.migrate(home.settings.database_url, progress)
     say(f"{'catalog':<14} ready after {time.monotonic() - started:.1f} s")
     register(home.catalog, home.store)
     for card in cards().values():
