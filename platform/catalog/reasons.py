@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, literal, select, union
+from sqlalchemy import Connection, func, literal, literal_column, select, union
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.given import mentions
 from mutoscope.platform.catalog.reachability import aliased, makers_of, workflows_under_way
 from mutoscope.platform.catalog.retention import RetentionRule, kept_by
 from mutoscope.platform.catalog.tables import (
@@ -146,6 +147,10 @@ def _in_flight(connection: Connection, digest: str) -> Iterator[str]:
     )
     for id_, workflow in connection.execute(within):
         yield f"{workflow} {id_} is under way and has it"
+    running = select(workflow_runs).where(workflow_runs.c.state == literal_column("'running'"))
+    for row in connection.execute(running.order_by(workflow_runs.c.id)):
+        if mentions(row.parameters, digest):
+            yield f"{row.workflow} {row.id} is under way and was given it"
 
 
 def _leased(connection: Connection, digest: str) -> Iterator[str]:

@@ -119,14 +119,14 @@ class Tombstones:
 
     def unsettle(self, collection: CollectionRecord, holder: str, digests: Sequence[str]) -> list[str]:
         """Before bytes that a tombstone has in objects/ go to the trash (again): since when they are there is
-        open. Returns the tombstones among the artifacts."""
+        open. Returns the tombstones among the artifacts, without those that somebody is reading."""
         with self._database.write() as connection:
             Collections.require(connection, collection.id, holder)
             return list(
                 connection.execute(
                     update(artifacts)
                     .where(artifacts.c.digest.in_(_lock(connection, digests)))
-                    .where(artifacts.c.state == "tombstone")
+                    .where(artifacts.c.state == "tombstone", artifacts.c.digest.not_in(leased()))
                     .values(collected_at=None, purged_at=None)
                     .returning(artifacts.c.digest)
                 ).scalars()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog.given import references_in
 from mutoscope.platform.catalog.reachability import Policy
 from mutoscope.platform.custody.candidates import Candidates
 from mutoscope.platform.errors import InvalidInput
-from mutoscope.platform.refs import KINDS
 
 Report = Callable[[str, int, int], None]
 """Told of progress: what is being done, how much of it is done, of so much (0: nobody knows)."""
@@ -18,7 +16,6 @@ Report = Callable[[str, int, int], None]
 PAGE = 5_000
 """Artifacts per query."""
 
-_REFERENCE = re.compile(rf"(?:(?:{'|'.join(KINDS)}):[0-9a-f]{{6,64}}|[0-9a-f]{{64}})")
 _MOST_WORKFLOWS = 100_000
 
 
@@ -71,17 +68,3 @@ def _given_to_workflows(catalog: Catalog) -> Iterator[str]:
                 yield catalog.artifacts.resolve(reference).digest
             except InvalidInput:
                 continue  # text that looks like a reference and is none, or no longer a complete one
-
-
-def references_in(value: Any) -> Iterator[str]:
-    """Every text within JSON data that is written like a reference to an artifact."""
-    match value:
-        case str():
-            if _REFERENCE.fullmatch(value):
-                yield value
-        case Mapping():
-            for item in value.values():
-                yield from references_in(item)
-        case list() | tuple():
-            for item in value:
-                yield from references_in(item)

@@ -120,7 +120,8 @@ def test_a_reader_under_lease_loses_nothing_however_short_the_grace(held: Holdin
     with held.catalog.leases.reading([old.digest], "a reader"):
         held.collect(grace=0.0)
         assert held.store.get(old.digest) == b"old" * 10
-    held.collect(grace=0.0)
+        held.collect(grace=0.0)
+        assert held.store.contains(old.digest), "what is being read stays where it is"
     held.collect(grace=0.0)
     assert held.states(old) == ["tombstone"]
 

@@ -8,7 +8,8 @@ import pytest
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.custody.mark import mark, policy_of, references_in
+from mutoscope.platform.catalog.given import references_in
+from mutoscope.platform.custody.mark import mark, policy_of
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
@@ -170,6 +171,7 @@ def test_workflows_under_way_keep_what_they_have_and_what_they_were_given(held: 
     workflows.finish(child, "succeeded")
     assert doomed(held) == set()
     assert reasons(held, made) == [f"rl.rollout {child} is under way and has it"]
+    assert reasons(held, given) == [f"rl.epoch {parent} is under way and was given it"]
     workflows.finish(parent, "failed", error={"type": "E", "message": "m"})
     assert doomed(held) == {given.digest, hidden.digest, made.digest}
 
