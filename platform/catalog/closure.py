@@ -43,12 +43,14 @@ class Closure:
 
     Attributes:
         artifacts: digests. runs: ids of runs.
+        complete: False where the walk stopped at its limit.
     """
 
     root: str
     down: bool
     artifacts: tuple[str, ...]
     runs: tuple[str, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,12 +75,19 @@ class Lineage:
         return self._graph(digest, depth, Way(down=True, limited=depth is not None))
 
     def closure(
-        self, digest: str, *, down: bool = False, depth: int | None = None, containers: bool = False
+        self,
+        digest: str,
+        *,
+        down: bool = False,
+        depth: int | None = None,
+        containers: bool = False,
+        limit: int | None = None,
     ) -> Closure:
         """The ids alone of what `up` or `down` would find: some fifty times as fast on large graphs.
 
         Args:
             containers: downwards, also what the artifact is a member of, and what came of that.
+            limit: ids at which to stop walking, for a question that only asks whether there are more.
 
         Raises:
             UnknownReference, InvalidParameter: as `up`.
@@ -89,13 +96,16 @@ class Lineage:
         parameters = _parameters(digest, depth)
         with self._database.read() as connection:
             self._require(connection, digest)
-            if self._database.is_sqlite:
+            if self._database.is_sqlite and limit is None:
                 digests, runs = breadth.reached(connection, digest, way, parameters.get("hops"))
                 return Closure(digest, down, tuple(digests), tuple(runs))
-            found = connection.execute(closure.ids(way, lateral=True), parameters).scalars().all()
-        runs = {node for node in found if closure.is_run(node)}
-        digests = set(found) - runs
-        return Closure(digest, down, tuple(digests), tuple(runs))
+            statement = closure.ids(way, lateral=self._lateral)
+            asked = statement if limit is None else statement.limit(limit + 1)
+            found = connection.execute(asked, parameters).scalars().all()
+        complete = limit is None or len(found) <= limit
+        runs = {node for node in found[:limit] if closure.is_run(node)}
+        digests = set(found[:limit]) - runs
+        return Closure(digest, down, tuple(digests), tuple(runs), complete)
 
     def containers(self, digest: str) -> tuple[str, ...]:
         """Digests of the containers that hold the artifact as a member, sorted."""

@@ -91,10 +91,7 @@ class Gateway:
         if given != ref.digest:
             return RedirectResponse(f"/artifacts/{ref.digest}/page", 307)
         view = views.artifact(self._catalog, ref.digest)
-        weights = (
-            views.weight_names(self._catalog, self._catalog.runs.weights(view.run.id)) if view.run else {}
-        )
-        return self._page("artifact.html", view=view, text=self._text(ref), weights=weights)
+        return self._page("artifact.html", view=view, text=self._text(ref))
 
     def artifact_poster(self, request: Request) -> Response:
         """A video's first frame; an image is its own poster."""

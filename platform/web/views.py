@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
+from mutoscope.platform.catalog import Catalog, RunRecord, WeightUse, WorkflowRecord
 from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.wording import several
 
 SHEET_ITEMS = 24
 _RECENT_RUNS = 2 * SHEET_ITEMS
 _GENERATIONS = 12
+_COUNTED = 2_000
+"""Runs and artifacts downstream that a page counts, some ten milliseconds' worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class ArtifactView:
     tree: ArtifactLeaf
     siblings: Mapping[str, ArtifactRef]
     used_for: tuple[Tile, ...]
+    weights: Mapping[str, WeightUse]
+    impact: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ def sheet(catalog: Catalog) -> SheetView:
 
 def artifact(catalog: Catalog, digest: str) -> ArtifactView:
     """Raises UnknownReference."""
-    graph = catalog.lineage.up(digest, _GENERATIONS)
+    # Weights end the tree: what trained them, thousands of samples perhaps, is on their own page.
+    graph = catalog.lineage.up(digest, _GENERATIONS, history=False)
     node = graph.artifacts[digest]
     run = next(iter(catalog.runs.generated_by(digest)), None)
     siblings = catalog.runs.outputs(run.id) if run is not None and run.kind == "engine" else {}
@@ -90,7 +96,24 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
         tree=build_tree(graph),
         siblings={name: ref for name, ref in siblings.items() if ref.digest != digest},
         used_for=_used_for(catalog, digest),
+        weights=_weights(catalog, digest),
+        impact=_impact(catalog, digest),
     )
+
+
+def _weights(catalog: Catalog, digest: str) -> dict[str, WeightUse]:
+    """The weights that made it, through all its inputs, by card and component."""
+    uses = catalog.lineage.weights_of(digest, _GENERATIONS)
+    return {f"{use.card} {use.component}": use for use in reversed(uses)}
+
+
+def _impact(catalog: Catalog, digest: str) -> str:
+    """How much came of it, in words; empty for nothing. Stops counting early: a page answers at once."""
+    found = catalog.lineage.closure(digest, down=True, containers=True, limit=_COUNTED)
+    if not found.complete:
+        return f"more than {_COUNTED:,} runs and artifacts"
+    made = len(found.artifacts) - 1
+    return f"{several(made, 'artifact')}, by {several(len(found.runs), 'run')}," if found.runs else ""
 
 
 def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:

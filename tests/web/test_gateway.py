@@ -16,6 +16,7 @@ from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.web import content
 from mutoscope.platform.web.app import Gateway
 from tests.support.platform import platform_in
+from tests.support.records import an_artifact
 
 HTML = {"accept": "text/html"}
 PROMPT = 'a <script>alert("x")</script> circle'
@@ -244,6 +245,22 @@ def test_an_artifacts_page_shows_what_was_made_from_it(
     page = client.get(f"/artifacts/{weights.digest}/page").text
     assert video_link in page
     assert made["image"].digest not in page  # another card's weights made it
+
+
+def test_an_artifacts_page_names_its_weights_and_what_came_of_it(
+    runtime: Runtime, client: TestClient, made: dict[str, ArtifactRef]
+) -> None:
+    film = client.get(f"/artifacts/{made['video'].digest}/page").text
+    about = film[: film.index("<h2>Lineage</h2>")]
+    for name in ("flux-t2i/net@1", "wan-i2v/net@1"):  # through the picture too
+        digest = runtime.catalog.weights.get(name).digest
+        assert f'<a href="/artifacts/{digest}/page">{name}</a>' in about
+    assert "came of it" not in film
+    picture = f"/artifacts/{made['image'].digest}/page"
+    assert "<p>1 artifact, by 1 run, came of it." in client.get(picture).text
+    scores = {f"reward.{n}": an_artifact(f"{n}", "reward") for n in range(2_001)}
+    runtime.catalog.runs.record_completed("score", used={"image": made["image"]}, generated=scores)
+    assert "more than 2,000 runs and artifacts came of it" in client.get(picture).text
 
 
 def test_every_page_answers_and_escapes_what_people_typed(
