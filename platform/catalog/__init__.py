@@ -5,7 +5,8 @@
     records     what goes in and out about runs
     runs        the caller's half of the queue; claims: the worker's half; edges: what a run used and made
     calls       who asked for a run, and what the memo answered
-    lineage     what came from what, as a graph; tree: the graph as text
+    lineage     what came from what; its parts are closure and breadth (the walk), graph (its records), uses,
+                made, impact, recipes and diff (answers), tree, prov and openlineage (how they are written)
     artifacts   weights   workers   workflows   incidents
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
@@ -20,11 +21,16 @@ The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `plat
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
 from mutoscope.platform.catalog.calls import Call, PassedOver
 from mutoscope.platform.catalog.catalog import Catalog
+from mutoscope.platform.catalog.closure import Closure
+from mutoscope.platform.catalog.diff import Diff
+from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
+from mutoscope.platform.catalog.impact import Impact
 from mutoscope.platform.catalog.incidents import Incident
-from mutoscope.platform.catalog.lineage import ArtifactNode, Edge, LineageGraph, WeightUse
+from mutoscope.platform.catalog.made import MadePage
 from mutoscope.platform.catalog.members import Members
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
 from mutoscope.platform.catalog.tree import render_tree
+from mutoscope.platform.catalog.uses import WeightUse
 from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workers import WorkerInfo
 from mutoscope.platform.catalog.workflows import WorkflowRecord
@@ -35,10 +41,14 @@ __all__ = [
     "Bulk",
     "Call",
     "Catalog",
+    "Closure",
+    "Diff",
     "Edge",
     "Enqueued",
+    "Impact",
     "Incident",
     "LineageGraph",
+    "MadePage",
     "Member",
     "Members",
     "PassedOver",

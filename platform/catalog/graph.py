@@ -35,8 +35,8 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """What a container (a component's manifest, say) consists of, in sum: how many, and their bytes."""
+class Parts:
+    """The members of a container (a component's manifest, say) in sum: how many, and their bytes."""
 
     count: int
     size: int
@@ -49,13 +49,13 @@ class ArtifactNode:
     Attributes:
         present: False for a tombstone: its bytes were collected, its row answers.
         versions: its names as weights, oldest first.
-        members: what it consists of, if it is a container.
+        parts: what it consists of, if it is a container.
     """
 
     ref: ArtifactRef
     present: bool = True
     versions: tuple[WeightVersion, ...] = ()
-    members: Members | None = None
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,7 @@ def read_artifacts(connection: Connection, digests: Collection[str]) -> dict[str
     rows = by_keys(connection, _ARTIFACTS, digests)
     weights = {row.digest for row in rows if row.kind == "weights"}
     versions = read_versions(connection, weights)
-    parts = {
-        row.container: Members(row.parts, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)
-    }
+    parts = {row.container: Parts(row.parts, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)}
     return {
         row.digest: ArtifactNode(
             to_ref(row), row.state == "present", versions.get(row.digest, ()), parts.get(row.digest)

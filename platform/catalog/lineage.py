@@ -26,7 +26,6 @@ from mutoscope.platform.catalog.graph import (
     Direction,
     Edge,
     LineageGraph,
-    Members,
     by_keys,
     read_artifacts,
     read_runs,
@@ -44,7 +43,6 @@ __all__ = [
     "Edge",
     "Lineage",
     "LineageGraph",
-    "Members",
     "WeightUse",
 ]
 

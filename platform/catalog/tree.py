@@ -52,8 +52,8 @@ def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | No
 
     Args:
         root: digest to start from; the graph's own root by default.
-        limit: be brief: fold siblings, and draw so many lines at most, the last of which says how much of
-            the graph is not there.
+        limit: be brief: fold siblings, and draw so many lines at most (the root and one more at least), the
+            last of which says how much of the graph is not there.
     """
     onward = _onward(graph)
     lines: list[str] = []
@@ -63,7 +63,7 @@ def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | No
     stack = [_Item("", "", "", root or graph.root)]
     while stack:
         item = stack.pop()
-        if limit is not None and len(lines) == limit - 1 and (stack or onward.get(item.node or "")):
+        if limit is not None and len(lines) == max(limit, 2) - 1 and (stack or onward.get(item.node or "")):
             left = len(graph.artifacts) + len(graph.runs) - len(drawn) - told
             lines.append(f"… and {max(left, 1):,} more")
             break
@@ -178,6 +178,6 @@ def _describe_run(run: RunRecord) -> str:
 def _describe_artifact(artifact: ArtifactNode) -> str:
     names = " = ".join(str(version) for version in artifact.versions)
     gone = "" if artifact.present else "  (bytes collected)"
-    parts = artifact.members
+    parts = artifact.parts
     of = f"  {several(parts.count, 'part')}, {byte_size(parts.size)}" if parts else ""
     return f"{names}  {artifact.ref}{of}{gone}" if names else f"{artifact.ref}{of}{gone}"

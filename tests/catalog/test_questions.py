@@ -161,8 +161,8 @@ def test_impact_reaches_through_containers(catalog: Catalog, story: Story) -> No
     assert "flux-t2i/transformer@1" in {str(version) for version in reached.versions}
     # The way up names members in sum only, and never walks through them.
     node = catalog.lineage.up(story.films["first"].digest).artifacts[story.weights["transformer 1"].digest]
-    assert node.members is not None
-    assert (node.members.count, node.members.size) == (2, tensor.size + other.size)
+    assert node.parts is not None
+    assert (node.parts.count, node.parts.size) == (2, tensor.size + other.size)
     assert tensor.digest not in catalog.lineage.up(story.films["first"].digest).artifacts
 
 
