@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
 from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -132,6 +131,11 @@ class Manifest:
         return _read(cls, data, MANIFEST)
 
 
+_ADAPTERS: Mapping[type, TypeAdapter[Any]] = {
+    record: TypeAdapter(record) for record in (*TABLES.values(), Manifest)
+}
+
+
 def row_line(row: Any) -> bytes:
     """A record as one line of its table."""
     return json.dumps(_plain(row), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
@@ -180,18 +184,13 @@ def _read(record: type[Row], data: bytes, where: str) -> Row:
         unknown = sorted(set(values) - {item.name for item in fields(record)})  # type: ignore[arg-type]
         if unknown:
             raise ArchiveInvalid(f"{where} has a field {unknown[0]!r}, which this Mutoscope does not know")
-        return _adapter(record).validate_json(data)
+        return cast("Row", _ADAPTERS[record].validate_json(data))
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         path = ".".join(map(str, wrong["loc"])) or "it"
         raise ArchiveInvalid(f"{where}: {path} is wrong ({wrong['msg']})") from None
     except (ValueError, RecursionError) as error:
         raise ArchiveInvalid(f"{where} is not JSON ({error})") from None
-
-
-@cache
-def _adapter(record: type[Row]) -> TypeAdapter[Row]:
-    return cast("TypeAdapter[Row]", TypeAdapter(record))
 
 
 def _no_number(name: str) -> float:

@@ -190,7 +190,7 @@ class ArchiveReader:
         try:
             with tarfile.open(fileobj=self._file, mode="r:") as tar:
                 while (info := tar.next()) is not None:
-                    tar.members = []  # the tar would remember them all
+                    tar.members = []  # type: ignore[attr-defined]  # it would remember them all
                     if info.name in seen:
                         raise ArchiveInvalid(f"it holds {info.name[:100]!r} twice")
                     seen.add(info.name)

@@ -33,7 +33,8 @@ class ArchiveWriter:
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, copybufsize=_CHUNK)  # noqa: SIM115
+        # Not `tarfile.open`: that one does not take a buffer's size, and copies in pieces of 16 KiB.
+        self._tar = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, copybufsize=_CHUNK)
         self._sums = spool()
 
     def add(self, name: str, source: BinaryIO | bytes, size: int | None = None) -> None:
@@ -43,7 +44,7 @@ class ArchiveWriter:
             InvalidParameter: the source has fewer bytes, or more.
         """
         if isinstance(source, bytes):
-            source, size = io.BytesIO(source), len(source)
+            size, source = len(source), io.BytesIO(source)
         assert size is not None
         hashing = _Hashing(source)
         try:
@@ -75,7 +76,7 @@ class ArchiveWriter:
     def _append(self, member: tarfile.TarInfo, source: object = None) -> None:
         self._tar.addfile(member, cast("BinaryIO | None", source))
         # The tar would remember every member; ours has to stay small whatever it holds.
-        self._tar.members = []
+        self._tar.members = []  # type: ignore[attr-defined]
 
 
 class _Hashing:
@@ -137,7 +138,7 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
         except BlockingIOError:
             raise InvalidParameter("file", str(path), "another export is writing it: wait for it") from None
         file.truncate(0)
-        yield cast(BinaryIO, file)
+        yield file
 
 
 def _member(name: str, size: int = 0) -> tarfile.TarInfo:

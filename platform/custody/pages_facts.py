@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mutoscope.platform.catalog import Catalog, LineageGraph, RunRecord, WorkflowRecord
+from mutoscope.platform.catalog import Catalog, Edge, LineageGraph, RunRecord, WorkflowRecord
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
 from mutoscope.platform.custody.pages_path import folder_of
@@ -223,7 +223,7 @@ def _step(step: Step) -> dict[str, Any]:
 def _lineage(graphs: Iterable[LineageGraph]) -> Mapping[str, Any]:
     artifacts: dict[str, Any] = {}
     runs: dict[str, Any] = {}
-    edges = set()
+    edges: set[Edge] = set()
     for graph in graphs:
         for digest, node in graph.artifacts.items():
             versions = [str(version) for version in node.versions]
