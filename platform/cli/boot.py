@@ -116,7 +116,7 @@ class Boot:
         """Start everything, watch it until a signal arrives, drain."""
         with exclusive(self.home.path):
             sweep(self.home.path, self.say)
-            starter.check_store(self.home)
+            starter.check_home(self.home)
             self._handle_signals()
             started = time.monotonic()
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from mutoscope.platform.orchestration.runtime import Runtime
     from mutoscope.platform.orchestration.stack import StackRecord
     from mutoscope.platform.settings import Settings
+
+handles = ExitStack()
+"""What commands have opened; `main` closes it at their end, so that a server need not find out by itself that
+nobody is there."""
 
 
 class Home:
@@ -52,7 +57,9 @@ class Home:
 
         if not self.has_catalog:
             raise SchemaMismatch(f"{self.path} holds no catalog: create it with `mutoscope up`")
-        return Catalog.open(self.settings.database_url)
+        opened = Catalog.open(self.settings.database_url)
+        handles.callback(opened.close)
+        return opened
 
     @cached_property
     def store(self) -> ArtifactStore:

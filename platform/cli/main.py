@@ -31,6 +31,7 @@ from mutoscope.platform.cli import (
     weights,
     why,
 )
+from mutoscope.platform.cli.home import handles
 from mutoscope.platform.errors import MutoscopeError
 
 app = typer.Typer(
@@ -101,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except MutoscopeError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    finally:
+        handles.close()
 
 
 if __name__ == "__main__":
