@@ -10,6 +10,7 @@ file's own name). Objects have mode 0444.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,9 +21,13 @@ from typing import BinaryIO, Self, cast
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.spool import changed
 from mutoscope.platform.ids import new_id
 
 _COMPARE_BYTES = 1 << 20
+_COPY_BYTES = 16 << 20
+_NO_COPYING = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+"""How a system, or a pair of file systems, says that it cannot copy between two files by itself."""
 
 
 class LocalBackend:
@@ -65,11 +70,14 @@ class LocalBackend:
             os.close(descriptor)
 
     def write(self, name: str, data: Buffer, facts: Facts, *, replace: bool) -> None:
-        with self.stage() as staged:
+        with self._stage() as staged:
             staged.write(data)
             staged.commit(name, facts, replace=replace)
 
-    def stage(self, origin: BinaryIO | None = None) -> StagedFile:
+    def stage(self, origin: BinaryIO | None = None) -> StagedFile | StagedCopy:
+        return self._stage() if origin is None else StagedCopy(self, origin)
+
+    def _stage(self) -> StagedFile:
         path = f"{self._tmp}/{new_id()}"
         try:
             return StagedFile(self, path)
@@ -145,8 +153,22 @@ class LocalBackend:
         return Path(self._file(name))
 
     def probe(self) -> None:
-        with self.stage() as staged:
+        with self._stage() as staged:
             staged.write(b"mutoscope")
+
+    def _equals(self, name: str, other: int) -> bool | None:
+        """Whether an object has the bytes of an open file: both are in memory, or soon will be. None when it
+        is absent."""
+        try:
+            descriptor = os.open(self._file(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _same_bytes(descriptor, other)
+        except OSError:  # a bad block
+            return False
+        finally:
+            os.close(descriptor)
 
     def _file(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -188,17 +210,15 @@ class StagedFile:
         faults.hit("store.mid_write")
 
     def matches(self, name: str, facts: Facts) -> bool | None:
-        """Compares the files: both are in memory, or soon will be."""
-        try:
-            descriptor = os.open(self._backend._file(name), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            return _same_bytes(descriptor, self._descriptor)
-        except OSError:  # a bad block
-            return False
-        finally:
-            os.close(descriptor)
+        return self._backend._equals(name, self._descriptor)
+
+    def fill(self, source: int) -> int:
+        """Write all bytes of another open file; how many there were."""
+        position = 0
+        while count := _copy(source, self._descriptor, position):
+            position += count
+            faults.hit("store.mid_write")
+        return position
 
     def commit(self, name: str, facts: Facts, *, replace: bool) -> None:
         path = self._path
@@ -228,6 +248,46 @@ class StagedFile:
             self._path = None
 
 
+class StagedCopy:
+    """A file that lies elsewhere and is copied only if the store does not hold its bytes: a duplicate of any
+    size writes nothing, and the copy is made by the system.
+
+    The file is read twice, for its digest and for the copy, so it must not change in between.
+    """
+
+    def __init__(self, backend: LocalBackend, origin: BinaryIO) -> None:
+        self._backend = backend
+        self._descriptor = origin.fileno()
+        self._version = _version(self._descriptor)
+        self._size = 0
+
+    def write(self, chunk: Buffer) -> None:
+        self._size += len(chunk)
+
+    def matches(self, name: str, facts: Facts) -> bool | None:
+        return self._backend._equals(name, self._descriptor)
+
+    def commit(self, name: str, facts: Facts, *, replace: bool) -> None:
+        with self._backend._stage() as staged:
+            copied = staged.fill(self._descriptor)
+            if copied != self._size or _version(self._descriptor) != self._version:
+                raise changed(facts.digest)
+            staged.commit(name, facts, replace=replace)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+def _version(descriptor: int) -> tuple[int, int, int]:
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def _same_bytes(one: int, other: int) -> bool:
     """Whether two open files hold the same, from their beginnings."""
     size = os.fstat(one).st_size
@@ -237,6 +297,17 @@ def _same_bytes(one: int, other: int) -> bool:
         os.pread(one, _COMPARE_BYTES, start) == os.pread(other, _COMPARE_BYTES, start)
         for start in range(0, size, _COMPARE_BYTES)
     )
+
+
+def _copy(source: int, target: int, position: int) -> int:
+    """Copy some bytes at `position`, inside the system where it can; 0 at the end."""
+    try:
+        return os.copy_file_range(source, target, _COPY_BYTES, position, position)
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_COPYING:
+            raise
+    chunk = os.pread(source, _COMPARE_BYTES, position)
+    return os.pwrite(target, chunk, position) if chunk else 0
 
 
 def _link(source: str, target: str) -> None:

@@ -82,7 +82,7 @@ class ArtifactStore:
         if isinstance(source, Path):
             with source.open("rb", buffering=0) as file:
                 origin = cast(BinaryIO, file)
-                digest, size = self._put_stream(_chunks(origin), facts, origin)
+                digest, size = self._put_stream(_chunks(origin), facts, origin if file.seekable() else None)
         else:
             digest, size = self._put_stream(_chunks(source), facts)
         return ArtifactRef(digest, kind, media_type, size, meta or {})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts.backend import Facts
+from mutoscope.platform.artifacts.layout import object_name
 from mutoscope.platform.artifacts.local import LocalBackend
 from mutoscope.platform.errors import InvalidInput, StoreUnwritable
 from mutoscope.platform.ids import sha256
@@ -66,6 +70,63 @@ def test_equal_bytes_are_not_written_again(store: ArtifactStore) -> None:
     assert path.stat().st_ino == inode
 
 
+def test_a_file_that_is_stored_already_is_not_copied_again(
+    store: ArtifactStore, folder: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(3 << 20))
+    first = store.local_path(store.put(source, kind="blob", media_type="x/y").digest)
+    assert first is not None
+    before = first.stat()
+    (folder / "tmp").rmdir()  # whoever wrote would make it again
+    store.put(source, kind="blob", media_type="x/y")
+    assert first.stat() == before
+    assert not (folder / "tmp").exists()
+
+
+def test_a_file_that_changes_while_it_is_stored_is_refused(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"before")
+    backend = LocalBackend(folder)
+    facts = Facts("x/y", "blob", sha256(b"before"))
+    for change in (b"behind", b"longer than before"):
+        with source.open("rb") as origin, backend.stage(origin) as staged:
+            staged.write(origin.read())
+            source.write_bytes(change)
+            with pytest.raises(StoreUnwritable, match="changed while it was stored"):
+                staged.commit(object_name(facts.digest), facts, replace=False)
+        source.write_bytes(b"before")
+    assert files(folder) == ["README.txt"]
+
+
+@pytest.mark.parametrize("refusal", [errno.EXDEV, errno.ENOSYS, None])
+def test_files_are_copied_where_the_system_cannot_do_it(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | None
+) -> None:
+    def refuse(*arguments: object) -> int:
+        assert refusal is not None
+        raise OSError(refusal, "not between these")
+
+    if refusal is None:
+        monkeypatch.delattr(os, "copy_file_range")
+    else:
+        monkeypatch.setattr(os, "copy_file_range", refuse)
+    data = bytes(range(256)) * 10_000
+    (tmp_path / "source").write_bytes(data)
+    digest = store.put(tmp_path / "source", kind="blob", media_type="x/y").digest
+    assert store.get(digest) == data
+
+
+def test_a_pipe_is_a_file_too(store: ArtifactStore, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(DATA,))
+    writer.start()
+    digest = store.put(pipe, kind="blob", media_type="x/y").digest
+    writer.join()
+    assert store.get(digest) == DATA
+
+
 def test_a_bare_path_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     digest = put(ArtifactStore.open("here"), DATA)
@@ -90,6 +151,7 @@ def test_a_folder_that_cannot_be_made_is_unwritable(tmp_path: Path) -> None:
 
 FULL_DISK = """
 import io, resource, signal, sys
+from pathlib import Path
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.errors import StoreUnwritable
 
@@ -97,7 +159,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = ArtifactStore.open(sys.argv[1])
 store.put(b"fits", kind="blob", media_type="x/y")
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-for source in (bytes(3 << 20), io.BytesIO(bytes(3 << 20)), [bytes(1 << 20)] * 3):
+for source in (bytes(3 << 20), io.BytesIO(bytes(3 << 20)), [bytes(1 << 20)] * 3, Path(sys.argv[2])):
     try:
         store.put(source, kind="blob", media_type="x/y")
     except StoreUnwritable as error:
@@ -105,14 +167,18 @@ for source in (bytes(3 << 20), io.BytesIO(bytes(3 << 20)), [bytes(1 << 20)] * 3)
 """
 
 
-def test_a_write_the_kernel_cuts_off_leaves_nothing(folder: Path) -> None:
+def test_a_write_the_kernel_cuts_off_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
     # The kernel ends a write at the file size limit half-way through the object, as it does on a full disk.
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, folder.as_uri()], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FULL_DISK, folder.as_uri(), str(tmp_path / "large")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert all("cannot be written (File too large): free space" in line for line in lines)
     digest = sha256(b"fits")
     assert files(folder) == ["README.txt", f"objects/{digest[:2]}/{digest}"]
