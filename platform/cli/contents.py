@@ -53,7 +53,7 @@ def _row(file: Contents) -> tuple[str, str, str]:
 
 def _tensor_rows(file: Contents) -> list[tuple[str, str, str]]:
     return [
-        (f"  {one['name']}", render.size(one["size"]), f"{one['dtype']} {one['shape']}")
+        (f"· {one['name']}", render.size(one["size"]), f"{one['dtype']} {one['shape']}")
         for one in file["tensors"] or ()
     ]
 

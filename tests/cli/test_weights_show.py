@@ -51,7 +51,7 @@ def test_files_are_listed_with_their_sizes(imported: ArtifactRef, mutoscope: Com
 def test_tensors_are_listed_when_asked_for(imported: ArtifactRef, mutoscope: Command) -> None:
     lines = mutoscope("weights", "show", "flux-t2i/net@1", "--tensors").out.splitlines()
     (tensor,) = [line for line in lines if "blocks.1.weight" in line]
-    assert tensor.split(maxsplit=3) == ["blocks.1.weight", "256.0", "KiB", "F32 [256, 256]"]
+    assert tensor.split(maxsplit=4) == ["·", "blocks.1.weight", "256.0", "KiB", "F32 [256, 256]"]
 
 
 def test_all_of_it_is_there_as_data(imported: ArtifactRef, mutoscope: Command) -> None:
