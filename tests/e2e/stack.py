@@ -116,11 +116,11 @@ class Stack:
 
     @cached_property
     def catalog(self) -> Catalog:
-        return Catalog.open(f"sqlite:///{self.home / 'catalog.db'}")
+        return Catalog.open(self.extra.get("MUTOSCOPE_DATABASE_URL", f"sqlite:///{self.home / 'catalog.db'}"))
 
     @cached_property
     def store(self) -> ArtifactStore:
-        return ArtifactStore.open(f"file://{self.home / 'store'}")
+        return ArtifactStore.open(self.extra.get("MUTOSCOPE_STORE_URL", f"file://{self.home / 'store'}"))
 
     @property
     def record(self) -> StackRecord:
