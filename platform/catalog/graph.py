@@ -78,7 +78,7 @@ def read_artifacts(connection: Connection, digests: Collection[str]) -> dict[str
     """The nodes of those digests that the catalog knows."""
     rows = by_keys(connection, _ARTIFACTS, digests)
     weights = {row.digest for row in rows if row.kind == "weights"}
-    versions = read_versions(connection, weights)
+    versions = read_versions(connection, {row.digest for row in rows if row.kind in _NAMED})
     parts = {row.container: Parts(row.parts, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)}
     return {
         row.digest: ArtifactNode(
@@ -117,6 +117,8 @@ def by_keys(
     ]
 
 
+_NAMED = ("weights", "json")
+"""Kinds that can be a component of a card: its recipe is JSON."""
 _CHUNK = 2000
 """Keys per statement: far below SQLite's 32,766 and Postgres's 65,535 parameters."""
 _KEYS: BindParameter[str] = bindparam("keys", expanding=True)

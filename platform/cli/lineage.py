@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +58,14 @@ def up(reference: Reference, depth: Depth = None, limit: Limit = LINES, json: Js
     from mutoscope.platform.cli.home import Home
 
     home = Home()
-    _show(home.catalog.lineage.up(resolve(home, reference), depth), limit, json)
+    digest = resolve(home, reference)
+    graph = home.catalog.lineage.up(digest, depth)
+    _show(graph, limit, json)
+    if not json and not graph.runs and (holders := home.catalog.lineage.containers(digest)):
+        render.note(
+            f"no run made it by itself; {_part_of(holders)}: "
+            f"`mutoscope lineage up {holders[0][:12]}` tells where that came from"
+        )
 
 
 @app.command("down")
@@ -73,9 +80,7 @@ def down(reference: Reference, depth: Depth = None, limit: Limit = LINES, json: 
     digest = resolve(home, reference)
     _show(home.catalog.lineage.down(digest, depth), limit, json)
     if not json and (holders := home.catalog.lineage.containers(digest)):
-        render.note(
-            f"it is part of {len(holders)} more artifacts: `mutoscope impact {reference}` follows those too"
-        )
+        render.note(f"{_part_of(holders)}: `mutoscope impact {reference}` tells what came of that")
 
 
 @app.command("export")
@@ -126,6 +131,11 @@ def print_tree(graph: LineageGraph) -> None:
     from mutoscope.platform.catalog.tree import render_tree
 
     render.say(render_tree(graph))
+
+
+def _part_of(holders: Sequence[str]) -> str:
+    others = f" and of {len(holders) - 1:,} more" if len(holders) > 1 else ""
+    return f"it is part of {holders[0][:12]}{others}"
 
 
 def _show(graph: LineageGraph, limit: int, json: bool) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog import ArtifactRow, Catalog, Member
 from mutoscope.platform.catalog.tables import artifacts
 from mutoscope.platform.settings import get_settings
+from mutoscope.platform.wording import several
 from tests.cli.conftest import Command
 from tests.support.golden import assert_golden
 from tests.support.records import an_artifact
@@ -154,6 +155,24 @@ def test_weights_made_page_by_page(story: Story, mutoscope: Command) -> None:
     assert set(shown) == made
 
 
+def test_a_part_of_a_container_leads_on_to_it(story: Story, mutoscope: Command) -> None:
+    tensor = an_artifact("tensor", "blob")
+    catalog = Catalog.open(get_settings().database_url)
+    with catalog.bulk() as bulk:
+        bulk.artifacts([ArtifactRow(tensor, 0.0)])
+        bulk.members(
+            Member(story.weights[name].digest, "tensor", tensor.digest)
+            for name in ("transformer 1", "transformer 2")
+        )
+    catalog.close()
+    holder = min(story.weights[name].digest for name in ("transformer 1", "transformer 2"))[:12]
+    up, down = mutoscope("lineage", "up", str(tensor)), mutoscope("lineage", "down", str(tensor))
+    assert (up.out, down.out) == (f"{tensor}\n", f"{tensor}\n")
+    assert f"it is part of {holder} and of 1 more: `mutoscope lineage up {holder}`" in up.err
+    assert f"`mutoscope impact {tensor}`" in down.err
+    assert "flux-t2i/transformer@1 to @2" in mutoscope("impact", str(tensor)).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -171,6 +190,21 @@ def test_bad_input_is_one_line(
     assert (result.code, result.out) == (2, "")
     assert re.fullmatch(r"error: .*\n", result.err)
     assert says in result.err
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "words"),
+    [
+        (1, "image", "1 image"),
+        (0, "image", "0 images"),
+        (99_990, "image", "99,990 images"),
+        (2, "trajectory", "2 trajectories"),
+        (2, "weights", "2 weights"),
+        (2, "sample image", "2 sample images"),
+    ],
+)
+def test_counts_in_words(count: int, noun: str, words: str) -> None:
+    assert several(count, noun) == words
 
 
 def test_export_to_a_file_and_to_stdout(story: Story, mutoscope: Command, tmp_path: Path) -> None:
