@@ -52,7 +52,8 @@ async def verify_store(deep: Deep = True, repair: Repairing = False) -> dict[str
 
 
 def _check(runtime: Runtime, deep: bool, repair: bool) -> tuple[Report, list[Repair]]:
-    report, told = Report(), []
+    report = Report()
+    told: list[Repair] = []
     for outcome in fsck(runtime.catalog, runtime.store, deep=deep, repair=repair, report=report):
         if len(told) < KEPT:
             told.append(outcome)

@@ -83,7 +83,8 @@ class Audit:
 
     def standing(self, digests: Iterable[str]) -> dict[str, Holding]:
         """What the catalog says of those artifacts now; those it does not know are left out."""
-        wanted, found = list(digests), {}
+        wanted = list(digests)
+        found: dict[str, Holding] = {}
         for start in range(0, len(wanted), _KEYS):
             with self._database.read() as connection:
                 rows = connection.execute(_STANDING, {"digests": wanted[start : start + _KEYS]})

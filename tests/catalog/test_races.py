@@ -41,6 +41,10 @@ def test_each_key_is_computed_once_and_nobody_meets_a_locked_database(fresh: str
     assert Counter(run.state for run in runs) == {"succeeded": len(keys)}
     assert {run.attempt for run in runs} == {1}
     assert {run.id for run in runs} == set(answers[0].values())
+    for run in runs:  # one call computed it, each process was answered at last, and no call got lost
+        counted = catalog.calls.counts(run.id)
+        assert counted["new"] == 1
+        assert counted["hit"] >= PROCESSES
     assert catalog.incidents.list() == []
     catalog.close()
 
