@@ -58,13 +58,13 @@ def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | No
     onward = _onward(graph)
     lines: list[str] = []
     drawn: set[str] = set()
-    told = 0
+    folded: set[str] = set()
     # A stack of our own: a training lineage is thousands of runs deep, beyond Python's recursion limit.
     stack = [_Item("", "", "", root or graph.root)]
     while stack:
         item = stack.pop()
         if limit is not None and len(lines) == max(limit, 2) - 1 and (stack or onward.get(item.node or "")):
-            left = len(graph.artifacts) + len(graph.runs) - len(drawn) - told
+            left = len(graph.artifacts) + len(graph.runs) - len(drawn | folded)
             lines.append(f"… and {max(left, 1):,} more")
             break
         text = f"{item.lead}{item.branch}{item.label}"
@@ -80,7 +80,7 @@ def render_tree(graph: LineageGraph, root: str | None = None, *, limit: int | No
         kept, folds = onward.get(item.node, []), list[_Fold]()
         if limit is not None:
             kept, folds = _fold(graph, onward, item.node, kept)
-            told += sum(len(fold.nodes) for fold in folds)
+            folded.update(node for fold in folds for node in fold.nodes)
         stack.extend(reversed(list(_children(item, kept, folds))))
     return "\n".join(lines)
 
