@@ -77,6 +77,8 @@ class StoreContract(ShelvesContract, PagesContract):
         for again in (DATA, [DATA]):
             ref = put(store, DATA)
             damage(ref.digest, stored)
+            assert store.contains(ref.digest)
+            assert store.contains(ref) == (len(stored) == len(DATA)), "a reference knows its size"
             with pytest.raises(ArtifactCorrupt, match="damaged"):
                 store.get(ref.digest)
             with pytest.raises(ArtifactCorrupt), store.open_read(ref.digest) as reader:
