@@ -3,9 +3,13 @@
     store     put, get and verify by digest
     reader    the verifying stream
     shelves   objects, trash and quarantine, and what moves between them
+    pages     documents to browse
     layout    the names of all that below the root
-    backend   what the store asks of a medium; local (a folder) and remote (anything fsspec knows) answer
+    medium    a backend at an address, and its refusals in words; urls: what of an address is shown
+    backend   what the store asks of a medium; local (a folder), s3 and remote (anything else that fsspec
+              knows) answer
     spool     bytes waiting for their name
+    s3_*      client: requests repeated up to a deadline; transfer: large objects in parts; errors: wording
     codecs/   one module per medium: value -> bytes and back
 
 Checkpoints, cut along their tensors so that versions share them:

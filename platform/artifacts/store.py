@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged, open_backend
+from mutoscope.platform.artifacts.pages import Pages
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
-from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnavailable, StoreUnwritable
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
@@ -35,13 +35,13 @@ _RACES = 5
 """Times in a row that a put may be overtaken and still find nothing; more is no race but a broken medium."""
 
 
-class ArtifactStore:
-    """Artifacts by digest, over one backend. Thread-safe: it keeps no state of its own."""
+class ArtifactStore(Pages):
+    """Artifacts by digest, over one backend, and the pages to browse them. Thread-safe: it keeps no state of
+    its own."""
 
     def __init__(self, backend: Backend, url: str) -> None:
-        self._backend = backend
+        super().__init__(backend, url)
         self._shelves = Shelves(backend)
-        self.root_url = scrubbed(url)
 
     @classmethod
     def open(cls, url: str, *, durable: bool = False, deadline_seconds: float = 60.0) -> ArtifactStore:
@@ -219,49 +219,6 @@ class ArtifactStore:
         with self._writing():
             self._shelves.quarantine(digest)
 
-    # Pages: documents to browse, which may be written again at any time. Paths begin with ``runs/``.
-
-    def publish(self, path: str, data: bytes, media_type: str) -> None:
-        """Make `path` hold `data`, at once. Raises InvalidParameter for a path outside ``runs/``."""
-        name = layout.page_name(path)
-        with self._writing():
-            self._backend.write(name, data, Facts(media_type), replace=True)
-
-    def published(self, path: str) -> bytes | None:
-        """The page's bytes, None where there is none."""
-        name = layout.page_name(path)
-        with self._reading():
-            try:
-                return self._backend.read(name)
-            except FileNotFoundError:
-                return None
-
-    def published_at(self, path: str) -> float | None:
-        """When the page was written, in seconds since the epoch by the store's clock; None: there is none."""
-        entry = self._backend.entry(layout.page_name(path))
-        return None if entry is None else entry.modified
-
-    def unpublish(self, path: str) -> bool:
-        """Remove a page; False if there was none."""
-        with self._writing():
-            return self._backend.remove(layout.page_name(path))
-
-    def pages(self, prefix: str = layout.RUNS) -> Iterator[str]:
-        """Paths of all pages in the folder `prefix` and below."""
-        folder = prefix.rstrip("/")
-        if folder not in (layout.RUNS, layout.USERS):
-            layout.page_name(folder)
-        return (entry.name for entry in self._backend.entries(folder))
-
-    def page_url(self, path: str) -> str:
-        """Where the page lives, for people and other tools."""
-        return self._backend.url(layout.page_name(path))
-
-    def web_url(self, path: str) -> str:
-        """The page's address for a browser, which opens it if it may read the store."""
-        signed = self._backend.presigned_url(layout.page_name(path), 60)
-        return signed.partition("?")[0] if signed else self.page_url(path)
-
     def _put_bytes(
         self, data: memoryview, kind: str, media_type: str, meta: Mapping[str, Any]
     ) -> ArtifactRef:
@@ -334,43 +291,11 @@ class ArtifactStore:
             except FileNotFoundError:
                 raise self._missing(digest) from None
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """As `_writing`, for a medium that refuses to be read."""
-        try:
-            yield
-        except OSError as error:
-            raise StoreUnavailable(
-                f"the artifact store {self.root_url} cannot be read ({_reason(error)}): fix its permissions "
-                "or its disk, or set MUTOSCOPE_STORE_URL to another place"
-            ) from error
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turns a refusal of the medium into one line with a remedy. Errors of the *source* do not pass
-        through here."""
-        try:
-            yield
-        except (OSError, StoreUnavailable) as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError | StoreUnavailable) -> StoreUnwritable:
-        if isinstance(error, StoreUnavailable):  # a write begins with a question
-            return StoreUnwritable(str(error))
-        return StoreUnwritable(
-            f"the artifact store {self.root_url} cannot be written ({_reason(error)}): "
-            "free space or fix its permissions, or set MUTOSCOPE_STORE_URL to another place"
-        )
-
     def _missing(self, digest: str) -> ArtifactMissing:
         return ArtifactMissing(
             f"artifact {digest[:12]} is not in the store {self.root_url}: replay the run that made it, "
             "or set MUTOSCOPE_STORE_URL to the store that holds it"
         )
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
 
 
 def _chunks(source: BinaryIO | Iterable[bytes]) -> Iterator[Buffer]:
