@@ -31,6 +31,14 @@ def upgrade() -> None:
         batch.alter_column("run_id", existing_type=sa.String(36), nullable=True)
     _queue(sa.text("priority DESC"), "created_at", "id")
     op.create_index(op.f("ix_workflow_runs_created_at"), "workflow_runs", ["created_at"])
+    under_way = sa.text("state = 'running'")
+    op.create_index(
+        "ix_workflow_runs_under_way",
+        "workflow_runs",
+        ["created_at"],
+        sqlite_where=under_way,
+        postgresql_where=under_way,
+    )
     _views()
 
 
@@ -38,6 +46,7 @@ def downgrade() -> None:
     for view in _VIEWS:
         op.execute(sa.text(f"drop view {view}"))
     _queue("priority", "created_at")
+    op.drop_index("ix_workflow_runs_under_way", table_name="workflow_runs")
     op.drop_index(op.f("ix_workflow_runs_created_at"), table_name="workflow_runs")
     # What has no run had no place before.
     op.execute(sa.text("delete from incidents where run_id is null"))

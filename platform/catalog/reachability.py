@@ -33,11 +33,9 @@ from sqlalchemy import (
     exists,
     func,
     literal,
-    literal_column,
     or_,
     select,
     union,
-    union_all,
 )
 
 from mutoscope.platform.catalog.clock import now
@@ -52,6 +50,7 @@ from mutoscope.platform.catalog.tables import (
     members,
     pins,
     runs,
+    under_way,
     weight_aliases,
     weight_versions,
     workflow_runs,
@@ -282,22 +281,30 @@ def stays(subject: FromClause) -> ColumnElement[bool]:
             .join(runs, runs.c.id == edges.c.run_id)
             .where(
                 edges.c.artifact_digest == subject.c.digest,
-                or_(in_flight, runs.c.finished_at >= subject.c.old_before),
+                or_(
+                    in_flight,
+                    runs.c.finished_at >= subject.c.old_before,
+                    runs.c.workflow_run_id.in_(workflows_under_way()),
+                ),
             )
         ),
-        is_called(subject.c.digest, subject.c.old_before),
+        is_called(
+            subject.c.digest,
+            or_(
+                calls.c.created_at >= subject.c.old_before,
+                calls.c.workflow_run_id.in_(workflows_under_way()),
+            ),
+        ),
         is_wanted(subject.c.digest),
         subject.c.digest.in_(leased()),
-        subject.c.digest.in_(within_running_workflows()),
     )
 
 
 def is_wanted(digest: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether something refers to the artifact by name: a pin, an alias, a run in flight. It must then be
     there, and if it was collected meanwhile, come back."""
-    used = (
-        select(edges.c.artifact_digest).join(runs, runs.c.id == edges.c.run_id).where(in_flight)
-    )  # small however long the history grows: the index of the queue begins it
+    # Small however long the history grows: the index of the queue begins it.
+    used = select(edges.c.artifact_digest).where(edges.c.run_id.in_(select(runs.c.id).where(in_flight)))
     return or_(
         digest.in_(select(pins.c.artifact_digest)),
         digest.in_(aliased()),
@@ -305,15 +312,14 @@ def is_wanted(digest: ColumnElement[str]) -> ColumnElement[bool]:
     )
 
 
-def is_called(digest: ColumnElement[str], since: ColumnElement[float]) -> ColumnElement[bool]:
-    """Whether somebody has asked for the artifact since, and so may have had it from the memo."""
+def is_called(digest: ColumnElement[str], condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether somebody has asked for the artifact, and so may have had it from the memo, in a call of which
+    `condition` holds."""
     return exists(
         select(literal(1))
         .select_from(edges)
         .join(calls, calls.c.run_id == edges.c.run_id)
-        .where(
-            edges.c.artifact_digest == digest, edges.c.direction == "generated", calls.c.created_at >= since
-        )
+        .where(edges.c.artifact_digest == digest, edges.c.direction == "generated", condition)
     )
 
 
@@ -352,20 +358,8 @@ def workflows_under_way() -> Select[Any]:
     return select(_UNDER_WAY.c.id)
 
 
-def within_running_workflows() -> CompoundSelect[Any]:
-    """Digests that a workflow under way had made, used, or had from the memo."""
-    return union_all(
-        select(edges.c.artifact_digest)
-        .join(runs, runs.c.id == edges.c.run_id)
-        .where(runs.c.workflow_run_id.in_(workflows_under_way())),
-        select(edges.c.artifact_digest)
-        .join(calls, calls.c.run_id == edges.c.run_id)
-        .where(edges.c.direction == "generated", calls.c.workflow_run_id.in_(workflows_under_way())),
-    )
-
-
 def _under_way() -> CTE:
-    running = select(workflow_runs.c.id).where(workflow_runs.c.state == literal_column("'running'"))
+    running = select(workflow_runs.c.id).where(under_way)
     tree = running.cte("under_way", recursive=True)
     return tree.union(select(workflow_runs.c.id).join(tree, workflow_runs.c.parent_id == tree.c.id))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
-from sqlalchemy import Connection, func, literal, literal_column, select, union
+from sqlalchemy import Connection, func, literal, select, union
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -21,6 +22,7 @@ from mutoscope.platform.catalog.tables import (
     members,
     pins,
     runs,
+    under_way,
     weight_aliases,
     weight_versions,
     workflow_runs,
@@ -147,8 +149,8 @@ def _in_flight(connection: Connection, digest: str) -> Iterator[str]:
     )
     for id_, workflow in connection.execute(within):
         yield f"{workflow} {id_} is under way and has it"
-    running = select(workflow_runs).where(workflow_runs.c.state == literal_column("'running'"))
-    for row in connection.execute(running.order_by(workflow_runs.c.id)):
+    running = select(workflow_runs).where(under_way)
+    for row in sorted(connection.execute(running), key=attrgetter("id")):
         if mentions(row.parameters, digest):
             yield f"{row.workflow} {row.id} is under way and was given it"
 

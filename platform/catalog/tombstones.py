@@ -38,7 +38,16 @@ from mutoscope.platform.catalog.reachability import (
     old_before,
     stays,
 )
-from mutoscope.platform.catalog.tables import artifacts, leases, pins, runs, workflow_runs
+from mutoscope.platform.catalog.tables import (
+    artifacts,
+    calls,
+    in_flight,
+    leases,
+    pins,
+    runs,
+    under_way,
+    workflow_runs,
+)
 from mutoscope.platform.errors import CatalogError, UnknownReference
 from mutoscope.platform.refs import ArtifactRef
 
@@ -257,7 +266,7 @@ def _revive_wanted(connection: Connection, digests: Sequence[str], buried_after:
             or_(
                 is_wanted(artifacts.c.digest),
                 is_member(artifacts.c.digest),
-                is_called(artifacts.c.digest, buried),
+                is_called(artifacts.c.digest, calls.c.created_at >= buried),
             ),
         )
         .values(state="present", created_at=now())
@@ -295,11 +304,11 @@ def _oldest_writer() -> ScalarSelect[Any]:
     (which may hold what the memo gave it and has referred to it nowhere yet)."""
     began = union_all(
         select(func.min(runs.c.started_at).label("began")).where(
-            runs.c.state == "running", runs.c.lease_expires_at > now() - _DEAD_RUN_SECONDS
+            in_flight, runs.c.state == "running", runs.c.lease_expires_at > now() - _DEAD_RUN_SECONDS
         ),
         select(func.min(leases.c.started_at)).where(leases.c.kind == "writer", leases.c.expires_at >= now()),
         select(func.min(workflow_runs.c.created_at)).where(
-            workflow_runs.c.state == "running", workflow_runs.c.created_at > now() - _DEAD_WORKFLOW_SECONDS
+            under_way, workflow_runs.c.created_at > now() - _DEAD_WORKFLOW_SECONDS
         ),
     ).subquery("writers")
     return select(func.min(began.c.began)).scalar_subquery()

@@ -18,8 +18,8 @@ from sqlalchemy import event, text
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.tables import metadata
 
-_IN_FLIGHT = {"ix_runs_queue", "uq_runs_memo_key_in_flight"}
-"""Indexes that may be read from end to end: they hold the runs in flight alone."""
+_IN_FLIGHT = {"ix_runs_queue", "uq_runs_memo_key_in_flight", "ix_workflow_runs_under_way"}
+"""Indexes that may be read from end to end: they hold what is in flight alone."""
 
 _BY_AGE = {f"ix_{table}_created_at" for table in metadata.tables} | {"ix_workers_heartbeat_at"}
 """Indexes that may be read from the newest on, by a statement that stops at a limit."""
