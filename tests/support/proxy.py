@@ -44,17 +44,13 @@ class Proxy:
         self._server = (parts.hostname, parts.port)
         self._watcher = watcher
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = "http://127.0.0.1:{1}".format(*self._listener.getsockname())
         self._lock = threading.Lock()
         self._seen: list[Sighting] = []
         self._sockets: set[socket.socket] = set()
         self._accepting = threading.Thread(target=self._accept)
         self._serving: list[threading.Thread] = []
         self._accepting.start()
-
-    @property
-    def url(self) -> str:
-        host, port = self._listener.getsockname()
-        return f"http://{host}:{port}"
 
     @property
     def requests(self) -> list[Sighting]:

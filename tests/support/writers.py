@@ -95,18 +95,26 @@ class Writer:
     Args:
         folder: takes its record and its log.
         verb: the method of the store to call.
+        deadline_seconds: of a store on a server.
         environment: on top of this process's own, such as ``MUTOSCOPE_FAULT``.
     """
 
     def __init__(
-        self, url: str, payloads: Sequence[Payload], folder: Path, verb: Verb = "put", **environment: str
+        self,
+        url: str,
+        payloads: Sequence[Payload],
+        folder: Path,
+        verb: Verb = "put",
+        deadline_seconds: float = 60.0,
+        **environment: str,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self._record, self._log = folder / "acknowledged", folder / "log"
         self._record.touch()
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(
-            target=_serve, args=(url, list(payloads), verb, {**os.environ, **environment}, folder)
+            target=_serve,
+            args=(url, list(payloads), verb, deadline_seconds, {**os.environ, **environment}, folder),
         )
         self._process.start()
 
@@ -144,7 +152,12 @@ class Writer:
 
 
 def _serve(
-    url: str, payloads: Sequence[Payload], verb: Verb, environment: Mapping[str, str], folder: Path
+    url: str,
+    payloads: Sequence[Payload],
+    verb: Verb,
+    deadline_seconds: float,
+    environment: Mapping[str, str],
+    folder: Path,
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
@@ -153,7 +166,7 @@ def _serve(
     os.dup2(log, 2)
     sources = [payload.source(folder) for payload in payloads]
     try:
-        store = ArtifactStore.open(url)
+        store = ArtifactStore.open(url, deadline_seconds=deadline_seconds)
         for payload, source in zip(payloads, sources, strict=True):
             if verb == "put":
                 ref = store.put(source, kind="blob", media_type="application/octet-stream")
