@@ -2,10 +2,10 @@
 
 The everyday calls write one run with its edges; each statement goes through SQLAlchemy, for which a row
 costs some tens of microseconds. Here a batch of rows is one statement of the driver: `executemany` on SQLite,
-arrays through `unnest` on Postgres. What the everyday calls promise holds here too: references lead to rows
-that are there, and a row that is there already is left as it is, or the whole block fails when it says
-otherwise. Recording the same rows again is therefore no error and changes nothing, and an import that was
-killed is repeated.
+COPY into a table of the transaction's own and one INSERT from there on Postgres. What the everyday calls
+promise holds here too: references lead to rows that are there, and a row that is there already is left as it
+is, or the whole block fails when it says otherwise. Recording the same rows again is therefore no error and
+changes nothing, and an import that was killed is repeated.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Connection, Double, Integer, Table, select, tuple_
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy import JSON, Column, Connection, Table, select, tuple_
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -31,6 +31,9 @@ from mutoscope.platform.refs import ArtifactRef
 
 BATCH = 10_000
 """Rows per statement: enough that a statement's own cost vanishes, few enough that memory stays flat."""
+
+Columns = Sequence[Column[Any]]
+Rows = Sequence[tuple[Any, ...]]
 
 _LOOKUP = 500
 """Keys per look-up, below every database's limit of parameters."""
@@ -104,13 +107,12 @@ class Bulk:
         columns: Sequence[str] = (),
     ) -> int:
         """Insert in batches; `settled` names the columns in which a row that is there must agree."""
-        given = [table.c[name] for name in columns] or list(table.c)
-        statement, new, remaining = _statement(table, given, self._database.is_sqlite), 0, iter(rows)
+        given, new, remaining = [table.c[name] for name in columns] or list(table.c), 0, iter(rows)
+        insert = self._insert_sqlite if self._database.is_sqlite else self._insert_postgres
         while batch := list(itertools.islice(remaining, BATCH)):
-            parameters = batch if self._database.is_sqlite else tuple(map(list, zip(*batch, strict=True)))
             try:
                 with self._connection.begin_nested():
-                    count = self._connection.exec_driver_sql(statement, parameters).rowcount
+                    count = insert(table, given, batch)
             except (IntegrityError, DataError) as error:
                 self._explain(table, batch)
                 raise CatalogError(f"rows for {table.name} were refused: {error.orig}") from None
@@ -118,6 +120,33 @@ class Bulk:
                 self._compare(table, batch, settled)
             new += count
         return new
+
+    def _insert_sqlite(self, table: Table, given: Columns, batch: Rows) -> int:
+        source = f"values ({', '.join('?' * len(given))})"
+        return self._connection.exec_driver_sql(_statement(table, given, source), batch).rowcount
+
+    def _insert_postgres(self, table: Table, given: Columns, batch: Rows) -> int:
+        names, staged = _names(given), f"staged_{table.name}"
+        self._connection.exec_driver_sql(
+            f"create temp table if not exists {staged} on commit drop as "
+            f"select {names} from {table.name} with no data"
+        )
+        driver: Any = self._connection.connection.driver_connection
+        dbapi: Any = self._database.engine.dialect.dbapi
+        copy_in = f"copy {staged} ({names}) from stdin"
+        try:
+            with driver.cursor().copy(copy_in) as copy:
+                for row in batch:
+                    copy.write_row(row)
+        except dbapi.DataError as error:
+            raise DataError(copy_in, None, error) from error
+        except dbapi.Error as error:
+            raise OperationalError(copy_in, None, error) from error
+        # In the key's order, as everybody inserts: two writers of the same rows wait, but never in a circle.
+        source = f"select {names} from {staged} order by {_names(list(table.primary_key))}"
+        count = self._connection.exec_driver_sql(_statement(table, given, source)).rowcount
+        self._connection.exec_driver_sql(f"truncate {staged}")
+        return count
 
     def _explain(self, table: Table, batch: Sequence[tuple[Any, ...]]) -> None:
         """Name the reference that leads nowhere, if that is what was wrong."""
@@ -159,15 +188,13 @@ class Bulk:
             yield from self._connection.execute(select(*columns).where(chosen))
 
 
-def _statement(table: Table, given: Sequence[Column[Any]], sqlite: bool) -> str:
-    columns, key = ", ".join(c.name for c in given), ", ".join(c.name for c in table.primary_key)
-    if sqlite:
-        source = f"values ({', '.join('?' * len(given))})"
-    else:
-        chosen = ", ".join(f"{c.name}::json" if isinstance(c.type, JSON) else c.name for c in given)
-        arrays = ", ".join(f"%s::{_array(column)}" for column in given)
-        source = f"select {chosen} from unnest({arrays}) as given({columns})"
-    return f"insert into {table.name} ({columns}) {source} on conflict ({key}) do {_on_conflict(table)}"
+def _names(columns: Columns) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _statement(table: Table, given: Columns, source: str) -> str:
+    key = _names(list(table.primary_key))
+    return f"insert into {table.name} ({_names(given)}) {source} on conflict ({key}) do {_on_conflict(table)}"
 
 
 def _on_conflict(table: Table) -> str:
@@ -175,11 +202,6 @@ def _on_conflict(table: Table) -> str:
         return "nothing"
     revived = "artifacts.state = 'tombstone' and excluded.state = 'present'"
     return f"update set state = 'present' where {revived}"
-
-
-def _array(column: Column[Any]) -> str:
-    types = {BigInteger: "bigint[]", Integer: "integer[]", Double: "float8[]", Boolean: "boolean[]"}
-    return next((name for kind, name in types.items() if isinstance(column.type, kind)), "text[]")
 
 
 _encode = json.JSONEncoder(default=dict).encode
