@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN_CALLS = 6
 SHOWN_FIELDS = 12
+SHOWN_OF_WORKFLOW = 100
 WIDTH = 44
 """Characters of a value that are shown; JSON has all of them."""
 
@@ -32,12 +33,13 @@ def why(
 
     Example: mutoscope why video:3fa9
     """
+    from mutoscope.platform.catalog import RunRecord
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.custody.why import explain
 
     home = Home()
     named = subject(home, what)
-    if hasattr(named, "workflow"):
+    if not isinstance(named, RunRecord):
         _workflow(home, named, json)
         return
     explanation = explain(home.catalog, home.store, named)
@@ -116,6 +118,10 @@ def _computed(found: Explanation) -> Iterator[str]:
         yield f"  {one.field:<{width}}  {left}  →  {right}"
     if unlike > SHOWN_FIELDS:
         yield f"  … and {unlike - SHOWN_FIELDS} more (--json has all)"
+    for one in nearest.differences:
+        if one.field.startswith("inputs.") and one.left and one.right:
+            yield f"  what made the inputs differ: `mutoscope diff {one.left} {one.right}`"
+            break
 
 
 def _because(found: Explanation) -> str:
@@ -156,14 +162,14 @@ def _now(found: Explanation) -> Iterator[str]:
         yield f"an equal call now: computed, a {found.run.state} run never answers"
 
 
-def _workflow(home: Home, record: Any, json: bool) -> None:
+def _workflow(home: Home, record: WorkflowRecord, json: bool) -> None:
     """Each call of a workflow run, and why it was not a hit."""
     from mutoscope.platform.custody.why import explain
 
-    calls = home.catalog.calls.of_workflow(record.id)
-    runs = (home.catalog.runs.get(call.run_id) for call in calls)
+    calls = home.catalog.calls.of_workflow(record.id, limit=SHOWN_OF_WORKFLOW + 1)
     explained = [
-        (call, explain(home.catalog, home.store, run)) for call, run in zip(calls, runs, strict=True)
+        (call, explain(home.catalog, home.store, home.catalog.runs.get(call.run_id)))
+        for call in calls[:SHOWN_OF_WORKFLOW]
     ]
     if json:
         render.emit_json([{**asdict(call), "explanation": _plain(found)} for call, found in explained])
@@ -177,6 +183,8 @@ def _workflow(home: Home, record: Any, json: bool) -> None:
         ],
         empty="it asked for no run",
     )
+    if len(calls) > SHOWN_OF_WORKFLOW:
+        render.say(f"the first {SHOWN_OF_WORKFLOW} calls; `mutoscope why RUN` explains any other")
 
 
 def _in_short(disposition: str, found: Explanation) -> str:

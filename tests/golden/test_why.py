@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,38 @@ def test_a_miss_field_by_field(
         an equal call now: a hit
         """,
     )
+
+
+def test_an_input_that_differs_leads_on(
+    runtime: Runtime,
+    worker: FakeWorker,
+    mutoscope: Command,  # noqa: F811
+) -> None:
+    first, second = make(seed=1), make(seed=2)
+    make(image=first.outputs["image"])
+    made = make(image=second.outputs["image"])
+    assert_text(
+        told(mutoscope, "why", made.run.id),
+        """
+        tiny-test run ***: succeeded, made image:***, latent:***
+        asked for once
+          new       directly  * ago
+        computed because no earlier success has its key
+        nearest of 3 earlier: tiny-test run ***; 1 of 16 key fields differs
+          inputs.image  image:***  →  image:***
+          what made the inputs differ: `mutoscope diff image:*** image:***`
+        an equal call now: a hit
+        """,
+    )
+    explained = json.loads(mutoscope("why", made.run.id, "--json").out)
+    assert explained["nearest"]["differences"] == [
+        {
+            "field": "inputs.image",
+            "left": str(first.outputs["image"]),
+            "right": str(second.outputs["image"]),
+        }
+    ]
+    assert (explained["reason"], explained["would_hit"]) == ("unlike", True)
 
 
 def test_bytes_that_were_gone_and_a_failure_before(
