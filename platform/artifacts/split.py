@@ -45,8 +45,8 @@ _WHOLE_BYTES = 96 << 20
 """Up to this size a tensor passes through memory, so that a store that has it need not write it; a larger one
 is streamed. The largest of FLUX.1 have 90 MiB."""
 
-_IN_FLIGHT_BYTES = 2 * _WHOLE_BYTES
-"""Bytes read and not yet hashed, plus bytes read and not yet stored, at most."""
+_HELD_BYTES = _WHOLE_BYTES
+"""Bytes read and not yet hashed or not yet stored, at most."""
 
 _THREADS = 8
 
@@ -83,7 +83,7 @@ class _Splitter:
         self._hashing = ThreadPoolExecutor(1, "file-digest")  # one thread: the file's bytes in their order
         self._putting = ThreadPoolExecutor(_THREADS, "tensor-put")
         self._in_flight: deque[tuple[Future[Any], int]] = deque()
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = 0  # each byte twice: on its way into the file's digest, and into the store
         self._stored: dict[str, Future[ArtifactRef]] = {}
         self._pack: list[bytes] = []
         self._pack_size = 0
@@ -133,20 +133,20 @@ class _Splitter:
             self._pack, self._pack_size = [], 0
 
     def _next(self, start: int, length: int) -> bytes:
-        """The bytes that come next in the file, which go into its digest."""
+        """The bytes that come next in the file, which go into its digest. Waits while too many are held; what
+        failed is raised here, soon after it failed."""
+        while self._in_flight and self._in_flight_bytes + 2 * length > 2 * _HELD_BYTES:
+            self._settle()
         data = self._source.read(start, length)
-        self._hash(data)
+        self._track(self._hashing.submit(self._hasher.update, data), length)
         return data
-
-    def _hash(self, data: bytes) -> None:
-        self._admit(self._hashing.submit(self._hasher.update, data), len(data))
 
     def _put(self, path: str, data: bytes, meta: dict[str, Any]) -> None:
         stored = self._putting.submit(
             self._store.put, data, kind=FILE_KIND, media_type=PART_MEDIA_TYPE, meta=meta
         )
         self._stored[path] = stored
-        self._admit(stored, len(data))
+        self._track(stored, len(data))
 
     def _put_stream(self, path: str, span: TensorSpan, meta: dict[str, Any]) -> None:
         chunks = (self._next(start, length) for start, length in _pieces(span))
@@ -154,12 +154,9 @@ class _Splitter:
         stored.set_result(self._store.put(chunks, kind=FILE_KIND, media_type=PART_MEDIA_TYPE, meta=meta))
         self._stored[path] = stored
 
-    def _admit(self, work: Future[Any], size: int) -> None:
-        """Wait while too much is in flight. What failed is raised here, soon after it failed."""
+    def _track(self, work: Future[Any], size: int) -> None:
         self._in_flight.append((work, size))
         self._in_flight_bytes += size
-        while self._in_flight_bytes > _IN_FLIGHT_BYTES:
-            self._settle()
 
     def _settle(self) -> None:
         work, size = self._in_flight.popleft()

@@ -172,7 +172,7 @@ def test_a_large_tensor_is_streamed(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(split, "_WHOLE_BYTES", 100_000)
-    monkeypatch.setattr(split, "_IN_FLIGHT_BYTES", 200_000)
+    monkeypatch.setattr(split, "_HELD_BYTES", 200_000)
     whole = put_component(store, "net", {MODEL: saved(checkpoint(1))})
     monkeypatch.undo()
     assert put_component(store, "net", {MODEL: saved(checkpoint(1))}) == whole
