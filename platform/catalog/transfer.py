@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, bindparam, func, or_, select
 
+from mutoscope.platform.catalog import closure
 from mutoscope.platform.catalog.artifacts import to_ref
 from mutoscope.platform.catalog.bulk import Member
 from mutoscope.platform.catalog.calls import Call, to_call
@@ -97,9 +98,9 @@ class Extract:
     """The rows of a closure, table by table, in an order in which they can be inserted. Streams: a table is
     never in memory as a whole, its keys are."""
 
-    def __init__(self, connection: Connection, closure: Closure) -> None:
+    def __init__(self, connection: Connection, keys: Closure) -> None:
         self._connection = connection
-        self.closure = closure
+        self.closure = keys
 
     def artifacts(self) -> Iterator[KnownArtifact]:
         for row in self._rows(select(artifacts), artifacts.c.digest, self.closure.artifacts):
@@ -179,14 +180,17 @@ class Transfer:
         """The rows of the closure of `roots`, as of one moment. Roots the catalog does not know are passed
         over."""
         with self._database.read() as connection:
-            yield Extract(connection, _Walk(connection).from_roots(roots))
+            walk = _Walk(connection, lateral=not self._database.is_sqlite)
+            yield Extract(connection, walk.from_roots(roots))
 
 
 class _Walk:
-    """Collects the keys of a closure, a generation at a time."""
+    """Collects the keys of a closure, a generation at a time. Lineage is walked by the database, in one
+    statement a root; what remains are names, containers, calls and what those lead to."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, lateral: bool) -> None:
         self._connection = connection
+        self._upwards = closure.ids(closure.Way(down=False), lateral=lateral)
         self._found = Closure()
         self._origins: set[str] = set()  # digests whose makers are or will be looked up
         self._artifacts: set[str] = set()  # to look at next
@@ -197,6 +201,12 @@ class _Walk:
         self._ask_for_artifacts(roots.artifacts)
         self._ask_for_runs(roots.runs)
         self._enter_workflows(roots.workflow_runs)
+        covered: set[str] = set()
+        for digest in sorted(self._artifacts):
+            if digest not in covered:
+                covered.update(self._connection.execute(self._upwards, {"root": digest}).scalars())
+        self._ask_for_runs(node for node in covered if closure.is_run(node))
+        self._ask_for_artifacts(node for node in covered if not closure.is_run(node))
         while self._artifacts or self._runs or self._workflows:
             self._step(self._take("_artifacts"), self._follow_artifacts)
             self._step(self._take("_runs"), self._follow_runs)

@@ -29,7 +29,7 @@ from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.transfer import Alias
 from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workflows import WorkflowRecord
-from mutoscope.platform.errors import ArchiveInvalid, InvalidParameter
+from mutoscope.platform.errors import ArchiveInvalid, InvalidInput, InvalidParameter
 from mutoscope.platform.refs import ArtifactRef
 
 FORMAT = "mutoscope.archive/1"
@@ -136,9 +136,18 @@ _ADAPTERS: Mapping[type, TypeAdapter[Any]] = {
 }
 
 
+_FIELDS = {record: tuple(item.name for item in fields(record)) for record in _ADAPTERS}
+
+
 def row_line(row: Any) -> bytes:
-    """A record as one line of its table."""
-    return json.dumps(_plain(row), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    """A record as one line of its table. Raises InvalidInput for a number that JSON has no word for."""
+    values = {name: getattr(row, name) for name in _FIELDS[type(row)]}
+    try:
+        return _ENCODER.encode(values).encode() + b"\n"
+    except ValueError as error:
+        raise InvalidInput(
+            f"{type(row).__name__} {values.get('id', '')} cannot be exported ({error}): JSON has none such"
+        ) from None
 
 
 def read_rows(table: str, source: BinaryIO) -> Iterator[Any]:
@@ -166,25 +175,24 @@ def _checked(row: Row, where: str) -> Row:
     return row
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    return {item.name: _value(getattr(row, item.name)) for item in fields(row)}
-
-
-def _value(value: Any) -> Any:
+def _other(value: Any) -> Any:
+    """What JSON has no word for: a record within a record, a mapping that is no dict."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} in a row")
 
 
 def _read(record: type[Row], data: bytes, where: str) -> Row:
     try:
-        values = json.loads(data, parse_constant=_no_number)
+        values = _DECODER.decode(data.decode())
         if not isinstance(values, dict):
             raise ArchiveInvalid(f"{where} is no JSON object")
-        unknown = sorted(set(values) - {item.name for item in fields(record)})  # type: ignore[arg-type]
+        unknown = values.keys() - set(_FIELDS[record])
         if unknown:
-            raise ArchiveInvalid(f"{where} has a field {unknown[0]!r}, which this Mutoscope does not know")
-        return cast("Row", _ADAPTERS[record].validate_json(data))
+            raise ArchiveInvalid(f"{where} has a field {min(unknown)!r}, which this Mutoscope does not know")
+        return cast("Row", _ADAPTERS[record].validate_python(values))
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         path = ".".join(map(str, wrong["loc"])) or "it"
@@ -195,6 +203,10 @@ def _read(record: type[Row], data: bytes, where: str) -> Row:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_other)
 
 
 def _other_format(form: str) -> str:
