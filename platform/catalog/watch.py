@@ -102,11 +102,11 @@ class _Listener:
             connection.detach()  # it is not for others, nor counted among the pool's
             self._driver.autocommit = True
             self._driver.execute(f"listen {CHANNEL}")
-        except (CatalogError, *self._errors):
+        except self._errors:
             self.close()
         return True
 
     @property
     def _errors(self) -> tuple[type[Exception], ...]:
         dbapi: Any = self._database.engine.dialect.dbapi
-        return (dbapi.Error,)
+        return dbapi.Error, CatalogError
