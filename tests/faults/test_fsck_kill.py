@@ -1,4 +1,4 @@
-"""Killing a repair anywhere: nothing sound is lost, and the next one finishes what it began."""
+"""Killing a repair anywhere, and repairing beside others: nothing sound is lost, the next one finishes it."""
 
 from __future__ import annotations
 
@@ -70,3 +70,13 @@ def test_eight_repairs_at_once(world: World, catalog_url: str) -> None:
     assert faults(fsck(world.catalog, world.store)) == []
     assert world.store.get(world.image.digest) == b"image" * 64
     assert sum(world.catalog.incidents.counts().values()) == 3
+
+
+def test_repairs_beside_live_writers_find_nothing(world: World, catalog_url: str) -> None:
+    list(fsck(world.catalog, world.store, repair=True))
+    writers = [(catalog_url, world.store.root_url, f"writer {n}", 60) for n in range(5)]
+    checks = [(catalog_url, world.store.root_url, "check", 12)] * 3
+    found = racers.race(racers.write_or_check, [*writers, *checks])
+    assert [codes for codes in found if codes] == []
+    assert faults(fsck(world.catalog, world.store)) == []
+    assert sum(world.catalog.incidents.counts().values()) == 3, "those of the world, from before"

@@ -121,3 +121,21 @@ def repair(url: str, store_url: str) -> list[str]:
         pass
     catalog.close()
     return sorted(report.left)
+
+
+def write_or_check(url: str, store_url: str, name: str, rounds: int) -> list[str]:
+    """Store and record, the same few things again and again; or, named ``check``, repair what looks broken.
+    Returns the faults that a check found."""
+    catalog, store, found = Catalog.open(url), ArtifactStore.open(store_url), []
+    for n in range(rounds):
+        if name == "check":
+            found += [
+                one.finding.rule.code for one in fsck(catalog, store, repair=True) if one.finding.is_fault
+            ]
+            continue
+        data = f"{name} {n % 7}".encode() * 50
+        ref = store.put(data, kind="image", media_type="image/png")
+        catalog.artifacts.record(ref)
+        assert store.get(ref.digest) == data
+    catalog.close()
+    return found
