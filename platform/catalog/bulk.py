@@ -211,14 +211,25 @@ def _json(value: Any) -> str | None:
     return None if value is None else _encode(value)
 
 
-_ARTIFACT_COLUMNS = ("digest", "kind", "media_type", "size", "meta", "state", "created_at", "collected_at")
+_ARTIFACT_COLUMNS = (
+    "digest",
+    "kind",
+    "media_type",
+    "size",
+    "meta",
+    "state",
+    "created_at",
+    "collected_at",
+    "purged_at",
+)
 
 
 def _artifact(row: ArtifactRow, at: float) -> tuple[Any, ...]:
     ref, state = row.ref, "present" if row.present else "tombstone"
     created = at if row.created_at is None else row.created_at
-    collected = None if row.present else created
-    return ref.digest, ref.kind, ref.media_type, ref.size, _json(ref.meta), state, created, collected
+    # Of a tombstone that comes from elsewhere there are no bytes in the trash here.
+    gone = None if row.present else created
+    return ref.digest, ref.kind, ref.media_type, ref.size, _json(ref.meta), state, created, gone, gone
 
 
 def _ended(run: RunRecord) -> tuple[Any, ...]:
