@@ -17,7 +17,7 @@ def corrupt(digest: str, found: str) -> ArtifactCorrupt:
     """The error for bytes that are not what their name says."""
     return ArtifactCorrupt(
         f"artifact {digest[:12]} is damaged in the store (its bytes hash to {found[:12]}): "
-        "put the same bytes again, or replay the run that made it"
+        "set it aside with `mutoscope fsck --repair`, then replay the run that made it, or put it again"
     )
 
 

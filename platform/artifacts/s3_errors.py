@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import socket
 from dataclasses import dataclass
 
@@ -141,10 +142,11 @@ def reason(error: BaseException) -> str:
         return code(error) or f"HTTP {_status(error)}"
     if isinstance(error, asyncio.TimeoutError | boto.ReadTimeoutError | boto.ConnectTimeoutError):
         return "no answer in time"
-    # botocore and aiohttp wrap what the system said: "Connect call failed", "Name or service not known".
+    # botocore and aiohttp wrap what the system said: "Connection refused", "Name or service not known".
     root = _innermost(error)
-    text = str(getattr(root, "strerror", None) or root) or type(root).__name__
-    return _shown(text)
+    if isinstance(root, OSError) and (root.errno or 0) > 0:
+        return os.strerror(root.errno)
+    return _shown(str(getattr(root, "strerror", None) or root) or type(root).__name__)
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -16,7 +16,7 @@ from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, s3, s3_tran
 from mutoscope.platform.artifacts.layout import object_name, trash_name
 from mutoscope.platform.artifacts.s3_client import S3Client
 from mutoscope.platform.artifacts.s3_transfer import checksum
-from mutoscope.platform.errors import InvalidParameter, StoreUnwritable
+from mutoscope.platform.errors import ArtifactCorrupt, InvalidParameter, StoreUnwritable
 from mutoscope.platform.ids import new_id, sha256
 from tests.support.buckets import Bucket
 from tests.support.proxy import Proxy, Sighting
@@ -155,6 +155,24 @@ def test_a_checksum_kept_by_the_server_tells_damage(bucket: Bucket, s3_store: Ar
         "put_object", url.removeprefix(f"s3://{bucket.name}/"), Body=flipped,
         ChecksumSHA256=checksum(flipped), Metadata={"sha256": sha256(DATA)},
     )  # fmt: skip
+    put(s3_store)
+    assert s3_store.get(sha256(DATA)) == DATA
+    assert len(list(s3_store.quarantined())) == 1
+
+
+def test_damage_that_the_server_vouches_for_is_set_aside_first(
+    bucket: Bucket, s3_store: ArtifactStore
+) -> None:
+    # As after rot below the server: what it says of the object is what it said when the bytes were sound.
+    url = s3_store.url(sha256(DATA))
+    bucket.client.call(
+        "put_object", url.removeprefix(f"s3://{bucket.name}/"), Body=DATA[:-1] + b"!",
+        Metadata={"sha256": sha256(DATA)},
+    )  # fmt: skip
+    put(s3_store)
+    with pytest.raises(ArtifactCorrupt, match="set it aside with `mutoscope fsck --repair`"):
+        s3_store.get(sha256(DATA))
+    s3_store.quarantine(sha256(DATA))
     put(s3_store)
     assert s3_store.get(sha256(DATA)) == DATA
     assert len(list(s3_store.quarantined())) == 1

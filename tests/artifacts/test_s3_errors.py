@@ -138,7 +138,7 @@ def test_a_server_that_is_not_there(
     with caplog.at_level(logging.WARNING):
         text = said(put, store, StoreUnwritable)
     assert (
-        f"the artifact store s3://bucket is not available at http://127.0.0.1:{port} (Connect call failed"
+        f"the artifact store s3://bucket is not available at http://127.0.0.1:{port} (Connection refused)"
         in text
     )
     assert "tried for 0 s (MUTOSCOPE_STORE_DEADLINE_SECONDS says how long)" in text
