@@ -11,7 +11,9 @@ collection would remove:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -32,9 +34,12 @@ from mutoscope.platform.custody.archive_format import ArtifactLine, Manifest
 from mutoscope.platform.custody.archive_reader import ArchiveReader, Progress
 from mutoscope.platform.custody.users import register
 from mutoscope.platform.errors import ArchiveInvalid
+from mutoscope.platform.refs import ArtifactRef
 
-_WHOLE = 8 << 20
-"""Objects up to this size are handed to the store as bytes, which lets it compare before it writes."""
+_SMALL = 2 << 20
+_HANDS = 8
+"""Objects up to `_SMALL` bytes are stored `_HANDS` at a time, twice as many being in memory; larger ones one
+by one, as streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +104,47 @@ def import_archive(
 
 
 def _store_objects(store: ArtifactStore, archive: ArchiveReader, progress: Progress) -> tuple[int, int]:
+    """Objects and bytes that were not there. Small ones go several at a time: over a network each costs a
+    round trip, and little else."""
     count = size = done = 0
     total = sum(member.size for member in archive.objects.values())
-    for line in archive.rows("artifacts"):
-        ref = cast(ArtifactLine, line).ref
-        if ref.digest not in archive.objects:
-            continue
-        there = store.contains(ref)
-        # A small one is put in any case: the store compares it, and repairs what is damaged.
-        if not there or ref.size <= _WHOLE:
-            chunks = archive.read(ref.digest)
-            source: Any = b"".join(chunks) if ref.size <= _WHOLE else chunks
-            put = store.put(source, kind=ref.kind, media_type=ref.media_type, meta=ref.meta)
-            if put.digest != ref.digest:
-                raise ArchiveInvalid("it changed while it was read: do not write it meanwhile")
-        if not there:
-            count, size = count + 1, size + ref.size
-            faults.hit("import.object")
-        done += ref.size
-        progress(done, total)
+    under_way: deque[tuple[int, Future[bool]]] = deque()
+    with ThreadPoolExecutor(_HANDS, thread_name_prefix="archive-import") as hands:
+
+        def settle(at_most: int) -> None:
+            nonlocal count, size, done
+            while len(under_way) > at_most:
+                length, outcome = under_way.popleft()
+                if outcome.result():
+                    count, size = count + 1, size + length
+                done += length
+                progress(done, total)
+
+        for row in archive.rows("artifacts"):
+            ref = cast(ArtifactLine, row).ref
+            if ref.digest not in archive.objects:
+                continue
+            if ref.size > _SMALL:  # whose upload is busy with its own parts
+                settle(0)
+            under_way.append((ref.size, hands.submit(_store_object, store, archive, ref)))
+            settle(0 if ref.size > _SMALL else 2 * _HANDS)
+        settle(0)
     return count, size
+
+
+def _store_object(store: ArtifactStore, archive: ArchiveReader, ref: ArtifactRef) -> bool:
+    """Whether the object was new. A small one is put in any case: the store compares it with what it has, and
+    repairs damage."""
+    there = store.contains(ref)
+    if not there or ref.size <= _SMALL:
+        chunks = archive.read(ref.digest)
+        source = b"".join(chunks) if ref.size <= _SMALL else chunks
+        put = store.put(source, kind=ref.kind, media_type=ref.media_type, meta=ref.meta)
+        if put.digest != ref.digest:
+            raise ArchiveInvalid("it changed while it was read: do not write it meanwhile")
+    if not there:
+        faults.hit("import.object")
+    return not there
 
 
 class _Arrivals:
