@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import s3fs
 from aiobotocore.session import AioSession
+from aiohttp import ClientConnectionResetError
 
 from mutoscope.platform.artifacts import s3_errors
 from mutoscope.platform.artifacts.s3_errors import Request
@@ -52,10 +53,13 @@ class S3Client:
         self.bucket = bucket
         self._deadline_s = deadline_seconds
         self._renewing = asyncio.Lock()
+        self._told = False  # of the outage under way
         self.filesystem = s3fs.S3FileSystem(
             skip_instance_cache=True, use_listings_cache=False, config_kwargs=_CONFIG
         )
         self.filesystem.retries = 1
+        loop = self.filesystem.loop
+        loop.call_soon_threadsafe(loop.set_exception_handler, _without_echoes)
 
     def call(self, method: str, key: str = "", **arguments: Any) -> Mapping[str, Any]:
         """The answer to a request about the bucket, or about an object in it. A body comes as bytes.
@@ -97,7 +101,9 @@ class S3Client:
             client = None
             try:
                 client = await self.filesystem.set_session()
-                return await self._once(request.method, request.key, arguments)
+                answer = await self._once(request.method, request.key, arguments)
+                self._told = False
+                return answer
             except Exception as error:
                 cause = await self._cause(error, request)
             _raise_expected(cause, request)
@@ -107,7 +113,8 @@ class S3Client:
                     continue
             if not s3_errors.is_transient(cause):
                 raise s3_errors.explained(cause, request) from cause
-            if not await patience.pause(request, cause):
+            self._tell(request, cause)
+            if not await patience.pause():
                 raise s3_errors.gave_up(cause, request, patience.spent) from cause
 
     async def _once(self, method: str, key: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,6 +136,15 @@ class S3Client:
             except Exception as said:
                 return _untranslated(said)
         return cause
+
+    def _tell(self, request: Request, cause: BaseException) -> None:
+        """Once an outage, whatever the number of requests that wait for its end."""
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "the artifact store s3://%s is not available at %s (%s): trying for %.0f s",
+                request.bucket, request.endpoint, s3_errors.reason(cause), self._deadline_s,
+            )  # fmt: skip
 
     async def _renew(self, refused: Any) -> bool:
         """Read the credentials again; False when they are those that were refused."""
@@ -163,14 +179,9 @@ class _Patience:
         """Seconds since the first failure."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
-    async def pause(self, request: Request, cause: BaseException) -> bool:
+    async def pause(self) -> bool:
         """Wait before the next attempt; False when there is no time for one."""
-        if self._since is None:
-            self._since = time.monotonic()
-            logger.warning(
-                "the artifact store s3://%s is not available at %s (%s): trying for %.0f s",
-                request.bucket, request.endpoint, s3_errors.reason(cause), self._deadline_s,
-            )  # fmt: skip
+        self._since = self._since or time.monotonic()
         left = self._deadline_s - self.spent
         if left <= 0:
             return False
@@ -187,6 +198,13 @@ def wait(future: Future[T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+def _without_echoes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of a request that fails because its connection broke, aiohttp also leaves the task that was writing,
+    and asyncio would print each with a traceback."""
+    if not isinstance(context.get("exception"), ClientConnectionResetError):
+        loop.default_exception_handler(context)
 
 
 async def _credentials(session: AioSession) -> tuple[str, ...] | None:

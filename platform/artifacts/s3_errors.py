@@ -144,8 +144,9 @@ def reason(error: BaseException) -> str:
         return "no answer in time"
     # botocore and aiohttp wrap what the system said: "Connection refused", "Name or service not known".
     root = _innermost(error)
-    if isinstance(root, OSError) and (root.errno or 0) > 0:
-        return os.strerror(root.errno)
+    number = root.errno if isinstance(root, OSError) else None
+    if number is not None and number > 0:  # negative: the resolver's, which has words of its own
+        return os.strerror(number)
     return _shown(str(getattr(root, "strerror", None) or root) or type(root).__name__)
 
 

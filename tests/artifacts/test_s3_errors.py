@@ -13,6 +13,7 @@ import pytest
 from botocore import exceptions as boto
 
 from mutoscope.platform.artifacts import ArtifactStore, s3_errors
+from mutoscope.platform.artifacts.s3_client import S3Client
 from mutoscope.platform.artifacts.s3_errors import Request
 from mutoscope.platform.errors import InvalidInput, MutoscopeError, StoreUnavailable, StoreUnwritable
 from mutoscope.platform.ids import new_id, sha256
@@ -174,6 +175,20 @@ def test_a_server_that_comes_back_in_time(
         put(store)
         assert [sighting.method for sighting in seen] == ["HEAD"] * 4 + ["PUT"]
     assert len(caplog.messages) == 1, "once an outage, not once an attempt"
+
+
+def test_an_outage_is_told_once_however_many_wait_for_its_end(
+    bucket: Bucket, as_identity: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    as_identity(endpoint=f"http://127.0.0.1:{port}")
+    client = S3Client("bucket", deadline_seconds=0.3)
+    with caplog.at_level(logging.WARNING):
+        waiting = [client.submit("head_object", f"key-{n}") for n in range(8)]
+        errors = [future.exception() for future in waiting]
+    assert {type(error) for error in errors} == {StoreUnavailable}
+    assert [record.name for record in caplog.records] == ["mutoscope.platform.artifacts.s3_client"]
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "http://"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -128,7 +129,9 @@ def test_whatever_fails_between_parts_leaves_nothing(
     assert marker.read_text().split() == ["store.mid_multipart", "store.before_commit"]
 
 
-def test_a_connection_that_breaks_costs_one_part(s3_server: S3Server, bucket: Bucket) -> None:
+def test_a_connection_that_breaks_costs_one_part(
+    s3_server: S3Server, bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
     broken: set[str] = set()
 
     def break_once(sighting: Sighting) -> None:
@@ -142,6 +145,8 @@ def test_a_connection_that_breaks_costs_one_part(s3_server: S3Server, bucket: Bu
         assert broken == {"2", "3"}
         assert [sighting.method for sighting in proxy.requests].count("PUT") == 5, "three, and two again"
         assert store.verify(ref.digest) == "sound"
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == [], "no echoes of it"
 
 
 def test_an_answer_that_is_lost_at_the_end_is_no_failure(s3_server: S3Server, bucket: Bucket) -> None:
