@@ -1,6 +1,7 @@
 """The catalog at a million artifacts and three million edges, on SQLite and on Postgres.
 
-    python tests/bench/bench_catalog.py [--steps 417] [--databases sqlite postgres] [--output FILE]
+    python tests/bench/bench_catalog.py [--steps 417] [--finished-runs 1000000] [--databases sqlite postgres]
+                                        [--output FILE]
 
 A made-up history of reinforcement learning (`tests/support/big.py`) goes in through `Catalog.bulk`; then
 each question is asked many times over, warm, of rows drawn evenly from the whole history. Beside each median
@@ -30,9 +31,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from sqlalchemy import event, text  # noqa: E402
+from sqlalchemy import event  # noqa: E402
 
-from mutoscope.platform.catalog import Catalog  # noqa: E402
+from mutoscope.platform.catalog import Catalog, closure  # noqa: E402
 from mutoscope.platform.catalog.tables import artifacts, edges, runs  # noqa: E402
 from tests.bench import environment  # noqa: E402
 from tests.support import big  # noqa: E402
@@ -40,7 +41,6 @@ from tests.support.records import LEASE, SERVES, a_spec, absent, present  # noqa
 from tests.support.servers import Databases, PostgresServer  # noqa: E402
 
 RESULT = ROOT / "tests/bench/results/catalog.json"
-FINISHED_RUNS = 1_000_000
 BULK_STEPS = 10
 BULK_BAR = 20_000
 """Edges a second, with the artifacts and runs at their ends."""
@@ -50,13 +50,25 @@ Statement = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call of the catalog, the things to ask it about, and how fast its median must be in milliseconds."""
+    """A call of the catalog, the things to ask it about, and how fast its median must be in milliseconds.
+
+    Attributes:
+        floor: sends the statements to be sent again bare; the call itself by default.
+    """
 
     name: str
     ask: Callable[[Any], object]
     about: Sequence[Any]
     bar_ms: float
-    floor: bool = True
+    floor: Callable[[Any], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much there is: a history, and runs that have ended beside it up to so many in all."""
+
+    shape: big.Shape
+    finished_runs: int
 
 
 @dataclass(slots=True)
@@ -67,28 +79,27 @@ class Bench:
     driver: Any
     history: big.History = field(init=False)
 
-    def fill(self, shape: big.Shape) -> dict[str, Any]:
+    def fill(self, scale: Scale) -> dict[str, Any]:
         """Record the history; how long it took."""
         started = time.perf_counter()
-        self.history = big.history(self.catalog, shape)
+        self.history = big.history(self.catalog, scale.shape)
         seconds = time.perf_counter() - started
-        big.finished_runs(self.catalog, FINISHED_RUNS - self.history.runs)
+        big.finished_runs(self.catalog, scale.finished_runs - self.history.runs)
         self.settle()
         told = self.history
         return {
             "artifacts": told.artifacts,
             "edges": told.edges,
-            "finished_runs": max(FINISHED_RUNS, told.runs),
+            "finished_runs": max(scale.finished_runs, told.runs),
             "seconds_with_making_them_up": round(seconds, 1),
             "edges_per_second_with_making_them_up": round(told.edges / seconds),
         }
 
     def settle(self) -> None:
-        """What a server does by itself within a minute: statistics, and the write-ahead log folded in."""
-        with self.catalog._database.write() as connection:
-            if self.catalog._database.is_sqlite:
-                return
-            connection.execute(text("analyze"))
+        """What a server does by itself within a minute: statistics, and which pages all may see. SQLite is
+        left as it is: nothing gives it statistics in use either."""
+        if not self.catalog._database.is_sqlite:
+            self.driver.execute("vacuum analyze")
 
     def questions(self) -> list[Question]:
         """Those of everyday; the bars are the project's."""
@@ -103,8 +114,8 @@ class Bench:
         one_step, many_steps = told.versions[1], told.versions[min(33, steps)]
         return [
             Question("weights of an image", lambda d: lineage.weights_of(d, 1), images, 1.0),
-            Question("closure of one step", lineage.closure, [one_step] * 20, 15.0),
-            Question("closure of 33 steps", lineage.closure, [many_steps] * 5, 500.0),
+            Question("closure of one step", lineage.closure, [one_step] * 20, 15.0, self._walk),
+            Question("closure of 33 steps", lineage.closure, [many_steps] * 5, 500.0, self._walk),
             Question("weights made, first page", lineage.made, _spread(told.versions[:-1], 50), 20.0),
             Question(
                 "weights made, first page, used by every run",
@@ -125,13 +136,20 @@ class Bench:
 
     def _bare(self, question: Question, thing: Any) -> float:
         with self._overheard() as sent:
-            question.ask(thing)
+            (question.floor or question.ask)(thing)
 
         def replay() -> None:
             for statement, parameters in sent:
                 self.driver.execute(statement, parameters).fetchall()
 
         return _timed(replay)
+
+    def _walk(self, digest: str) -> None:
+        """A closure as one recursive statement, which SQLite's own walk (`catalog.breadth`) must beat."""
+        database = self.catalog._database
+        statement = closure.ids(closure.Way(down=False), lateral=not database.is_sqlite)
+        with database.read() as connection:
+            connection.execute(statement, {"root": digest}).all()
 
     @contextmanager
     def _overheard(self) -> Iterator[list[Statement]]:
@@ -147,7 +165,7 @@ class Bench:
 
     def claims(self, waiting: int, rounds: int, bar_ms: float) -> dict[str, Any]:
         """Claiming one run while so many wait, beside a million that have ended."""
-        spec, queued = a_spec(None), []
+        spec = a_spec(None)
         queued = [self.catalog.runs.enqueue(spec, present=absent).run.id for _ in range(waiting)]
         taken: list[float] = []
         for _ in range(rounds):
@@ -228,7 +246,7 @@ def _spread(things: Sequence[Any], count: int) -> list[Any]:
     return list(things[:: max(1, len(things) // count)])[:count]
 
 
-def one_database(url: str, blank: Callable[[], str], driver: Any, shape: big.Shape) -> dict[str, Any]:
+def one_database(url: str, blank: Callable[[], str], driver: Any, scale: Scale) -> dict[str, Any]:
     """Every figure of one kind of database."""
     for each in (url, first := blank(), second := blank()):
         Catalog.migrate(each)
@@ -237,7 +255,7 @@ def one_database(url: str, blank: Callable[[], str], driver: Any, shape: big.Sha
     empty.close()
     bare.close()
     bench = Bench(Catalog.open(url), driver(url))
-    result["filled"] = bench.fill(shape)
+    result["filled"] = bench.fill(scale)
     result["questions"] = {question.name: bench.measure(question) for question in bench.questions()}
     result["questions"]["claim, one waiting"] = bench.claims(1, 100, 5.0)
     result["questions"]["claim, 600 waiting"] = bench.claims(600, 100, 5.0)
@@ -246,7 +264,7 @@ def one_database(url: str, blank: Callable[[], str], driver: Any, shape: big.Sha
     return result
 
 
-def on_sqlite(folder: Path, shape: big.Shape) -> dict[str, Any]:
+def on_sqlite(folder: Path, scale: Scale) -> dict[str, Any]:
     import sqlite3
 
     names = iter(range(100))
@@ -259,10 +277,10 @@ def on_sqlite(folder: Path, shape: big.Shape) -> dict[str, Any]:
     def blank() -> str:
         return f"sqlite:///{folder / f'{next(names)}.db'}"
 
-    return {"version": sqlite3.sqlite_version, **one_database(blank(), blank, bare, shape)}
+    return {"version": sqlite3.sqlite_version, **one_database(blank(), blank, bare, scale)}
 
 
-def on_postgres(folder: Path, shape: big.Shape) -> dict[str, Any]:
+def on_postgres(folder: Path, scale: Scale) -> dict[str, Any]:
     import psycopg
 
     def bare(url: str) -> Any:
@@ -274,7 +292,7 @@ def on_postgres(folder: Path, shape: big.Shape) -> dict[str, Any]:
         databases = Databases(server.url())
         with bare(server.url()) as connection:
             (version,) = connection.execute("show server_version").fetchone()
-        return {"version": version, **one_database(databases.create(), databases.create, bare, shape)}
+        return {"version": version, **one_database(databases.create(), databases.create, bare, scale)}
     finally:
         server.close()
 
@@ -287,20 +305,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=big.MILLION.steps, help="train steps; 417: a million")
+    parser.add_argument("--finished-runs", type=int, default=1_000_000)
     parser.add_argument("--databases", nargs="+", choices=DATABASES, default=list(DATABASES))
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
+    scale = Scale(big.Shape(steps=arguments.steps), arguments.finished_runs)
     load = environment.others_load()
     result: dict[str, Any] = {
         "environment": environment.describe(),
         "others_load_cores": round(load, 2),
         "busy_machine": environment.is_busy(load),
-        "shape": {"steps": arguments.steps, "prompts": big.MILLION.prompts, "samples": big.MILLION.samples},
+        "history": {"steps": arguments.steps, "prompts": big.MILLION.prompts, "samples": big.MILLION.samples},
     }
     for name in arguments.databases:
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="mutoscope-bench-") as folder:
-            result[name] = DATABASES[name](Path(folder), big.Shape(steps=arguments.steps))
+            result[name] = DATABASES[name](Path(folder), scale)
         result[name]["seconds"] = round(time.perf_counter() - started)
         report(name, result[name])
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
