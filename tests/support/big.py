@@ -210,9 +210,9 @@ def chain(catalog: Catalog, length: int) -> list[str]:
 def fan(catalog: Catalog, width: int) -> tuple[str, str]:
     """One artifact that `width` runs use, and one made by a run that uses what all of them made; their
     digests."""
-    root, tip = an_artifact("fan root", "weights"), an_artifact("fan tip", "weights")
+    root, tip = (an_artifact(f"fan {width} {end}", "weights") for end in ("root", "tip"))
     rows = Rows(artifacts=[ArtifactRow(root, START)])
-    blades = [an_artifact(f"blade {n}") for n in range(width)]
+    blades = [an_artifact(f"blade {n} of {width}") for n in range(width)]
     for n, blade in enumerate(blades):
         rows.run("engine", START + n, [("weights:net", 0, root.digest)], [("image", blade)])
     used = [("sample", n, blade.digest) for n, blade in enumerate(blades)]
