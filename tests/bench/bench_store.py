@@ -27,6 +27,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,13 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The record that is kept."""
+    note("peers")
     installed: Mapping[str, str | None] = {} if options.without_peers else peers.install()
     names = [name for name in stores.STORES if _available(name, installed)]
     load = environment.others_load()
     measured, large = measure_files(options, names)
     tables = {title: store_rounds.table(rounds) for title, rounds in measured.items()}
+    note("s3")
     s3 = store_s3.measure(options.rounds)
     return {
         "benchmark": "store",
@@ -88,7 +91,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "objects_at_most": stores.AT_MOST,
             "object_bytes": OBJECT_BYTES,
             "large_bytes": options.large_bytes,
-            "rounds": options.rounds,
+            "rounds": {title: len(rounds) for title, rounds in measured.items()},
             "file_system": environment.file_system(options.folder),
         },
         "peers": {
@@ -138,10 +141,17 @@ def measure_files(options: argparse.Namespace, names: list[str]) -> tuple[dict[s
             del plans["small_memory"]
         with store_rounds.running(names) as processes:
             for title, plan in plans.items():
+                note(title)
                 measured[title] = store_rounds.run(processes, plan)
+        note("large")
         files = [name for name in names if "batch" not in name]
         large = store_rounds.large_object(files, Path(disk), options.large_bytes)
     return measured, large
+
+
+def note(title: str) -> None:
+    """What is measured now, and since when: for whoever waits."""
+    print(f"{time.strftime('%H:%M:%S')} {title}", file=sys.stderr, flush=True)
 
 
 def _in_memory() -> Path | None:

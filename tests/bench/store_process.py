@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+sys.path.append(str(HERE.parent / "support"))  # last: its names are not the standard library's
 
 import memory  # noqa: E402
 import stores  # noqa: E402

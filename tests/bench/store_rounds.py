@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tests.bench import peers, stores
 from tests.bench.peers import StoreFailedError, StoreProcess
 
 WORK = ("put", "duplicate", "get")
+LEAST_ROUNDS = 2
 
 Rounds = list[dict[str, dict[str, Any]]]
 """Per round: store to work to figures."""
@@ -27,8 +29,10 @@ class Plan:
     Attributes:
         names: the stores, in the order of the first round.
         folder: empty; where the stores' folders are made.
-        durable: whether a put must survive a power cut.
+        rounds: at most; fewer, though two at least, on a machine where they take longer than `budget_s`.
         size: bytes of an object.
+        durable: whether a put must survive a power cut.
+        budget_s: seconds after which no further round begins.
     """
 
     names: Sequence[str]
@@ -37,6 +41,7 @@ class Plan:
     objects: int
     size: int
     durable: bool = False
+    budget_s: float = 60.0
 
 
 def process(name: str) -> StoreProcess:
@@ -58,7 +63,10 @@ def run(processes: Mapping[str, StoreProcess], plan: Plan) -> Rounds:
     names = [name for name in plan.names if name in processes]
     os.sync()  # nobody pays for what was written before
     figures: Rounds = []
+    started = time.monotonic()
     for number in range(plan.rounds + 1):
+        if len(figures) >= LEAST_ROUNDS and time.monotonic() - started > plan.budget_s:
+            break
         turn = [*names[number % len(names) :], *names[: number % len(names)]]
         place = plan.folder / f"round-{number}"
         row = one_round(processes, plan, turn, place, seed=number)
