@@ -52,4 +52,6 @@ def test_a_fault_that_could_not_fire_is_refused(text: str) -> None:
 def test_every_point_is_passed_somewhere() -> None:
     folders = ("platform", "workers", "flows")
     code = "".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    assert {point for point in POINTS if f'hit("{point}")' not in code} == set()
+    # The collector takes the function that it calls at its points, so that tests can stand there.
+    passed = {point for point in POINTS if f'hit("{point}")' in code or f'_at("{point}")' in code}
+    assert passed == POINTS

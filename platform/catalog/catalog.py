@@ -112,7 +112,9 @@ class Catalog:
     def faults(self) -> list[str]:
         """Where the tables differ from what the code expects, and what is damaged in a SQLite file, in words;
         empty for a sound catalog. Reads the whole of the file."""
-        return [*schema.differences(self._database), *schema.damage(self._database)]
+        facts = self.contradictions
+        damage = [*facts.damaged_pages(), *facts.broken_references()]
+        return [*schema.differences(self._database), *(f"{one.subject}: {one.detail}" for one in damage)]
 
     @contextmanager
     def bulk(self) -> Iterator[Bulk]:

@@ -139,7 +139,8 @@ class Contradictions:
                 'select "table", parent, count(*) from pragma_foreign_key_check() group by 1, 2'
             ).all()
         return [
-            Anomaly(table, None, f"{count} rows refer to missing {parent}") for table, parent, count in found
+            Anomaly(table, None, f"{_rows(count)} to {parent} that are not there")
+            for table, parent, count in found
         ]
 
     def damaged_pages(self) -> list[Anomaly]:
@@ -147,7 +148,7 @@ class Contradictions:
         if not self._database.is_sqlite:
             return []
         with self._database.read() as connection:
-            found = connection.exec_driver_sql("pragma quick_check(20)").scalars().all()
+            found = connection.exec_driver_sql("pragma integrity_check(20)").scalars().all()
         return [Anomaly("catalog", None, line) for line in found if line != "ok"]
 
     def schema_differences(self) -> list[Anomaly]:
@@ -171,3 +172,7 @@ class Contradictions:
     def _all(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
         with self._database.read() as connection:
             return list(connection.execute(query).all())
+
+
+def _rows(count: int) -> str:
+    return "1 row refers" if count == 1 else f"{count} rows refer"

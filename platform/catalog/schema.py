@@ -130,19 +130,6 @@ def _one_step(database: Database, config: Any) -> bool:
     return True
 
 
-def damage(database: Database) -> list[str]:
-    """What SQLite finds wrong with its file: broken pages and indexes, references that lead nowhere. Reads
-    all of it. Postgres looks after its own."""
-    if not database.is_sqlite:
-        return []
-    with database.read() as connection:
-        pages = [row[0] for row in connection.exec_driver_sql("PRAGMA integrity_check")]
-        loose = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    return [page for page in pages if page != "ok"] + [
-        f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in loose
-    ]
-
-
 def differences(database: Database) -> list[str]:
     """Where the tables that are there differ from those the code expects; empty when they do not."""
     from alembic.autogenerate import compare_metadata

@@ -57,8 +57,8 @@ CATALOG_UNSEEN = {"down", "status", "pages url"}
 """Commands that look at processes, or at the store's address, alone."""
 REFUSED_BEFORE = {"run", "pages presign"}
 """Commands that say first that nothing runs, or that the store has no such links."""
-TELLS_MORE = {"doctor", "demo"}
-"""Commands with tests of their own below."""
+TELLS_MORE = {"doctor", "demo", "catalog status"}
+"""Commands with tests of their own."""
 
 COMMANDS = [path.removeprefix("mutoscope ") for path, _ in commands(get_command(app), "mutoscope")]
 

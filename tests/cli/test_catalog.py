@@ -91,5 +91,5 @@ def test_check_finds_what_is_missing_and_what_leads_nowhere(file: Path, mutoscop
     told = mutoscope("catalog", "check")
     assert told.code == 1
     assert "ix_runs_created_at" in told.out
-    assert "a row of edges refers to a row of runs that is not there" in told.out
+    assert "edges: 1 row refers to runs that are not there" in told.out
     assert len(json.loads(mutoscope("catalog", "check", "--json").out)["faults"]) == 3

@@ -237,9 +237,9 @@ def test_rows_that_lead_nowhere(world: World) -> None:
     execute(world.catalog, "delete from runs where id = :r", r=world.second.id)
     found = [repair.finding for repair in check(world)[1] if repair.finding.rule.code == "broken-reference"]
     assert [(one.subject, one.detail) for one in found] == [
-        ("calls", "1 rows refer to missing runs"),
-        ("edges", "1 rows refer to missing artifacts"),
-        ("edges", "3 rows refer to missing runs"),
+        ("calls", "1 row refers to runs that are not there"),
+        ("edges", "1 row refers to artifacts that are not there"),
+        ("edges", "3 rows refer to runs that are not there"),
     ]
 
 
