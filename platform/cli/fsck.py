@@ -67,6 +67,8 @@ def _print(outcome: Repair, repair: bool) -> None:
 
 
 def _summarise(report: Report, deep: bool, repair: bool, seconds: float) -> None:
+    from mutoscope.platform.wording import several
+
     tally = report.tally
     for code, count in report.found.items():
         if count > SHOWN_PER_CODE:
@@ -84,9 +86,10 @@ def _summarise(report: Report, deep: bool, repair: bool, seconds: float) -> None
             if _is_fault(code) and count > report.left[code]
         }
     )
-    for word, counts in (("repaired", repaired), ("faults left", report.left), ("notes", _notes(report))):
+    told = (("fault", " repaired", repaired), ("fault", " left", report.left), ("note", "", _notes(report)))
+    for noun, word, counts in told:
         if counts:
-            render.say(f"{sum(counts.values())} {word}: {_counted(counts, report)}")
+            render.say(f"{several(sum(counts.values()), noun)}{word}: {_counted(counts, report)}")
     if report.clean:
         render.say("clean: nothing is left to repair" if repaired else "clean")
     elif not repair:

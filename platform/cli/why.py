@@ -101,9 +101,11 @@ def _calls(home: Home, found: Explanation) -> Iterator[str]:
 
 
 def _computed(found: Explanation) -> Iterator[str]:
+    from mutoscope.platform.wording import several
+
     yield f"computed because {_because(found)}"
     if found.failures:
-        yield f"  {found.failures} equal runs before it ended without outputs; such a run never answers"
+        yield f"  {several(found.failures, 'equal run')} before it ended without outputs; such never answer"
     nearest = found.nearest
     if nearest is None or not nearest.differences:
         return

@@ -163,7 +163,7 @@ def test_bytes_that_were_gone_and_a_failure_before(
         asked for once
           new       directly  * ago
         computed because bytes of the equal run *** were not in the store then: ***
-          1 equal runs before it ended without outputs; such a run never answers
+          1 equal run before it ended without outputs; such never answer
         an equal call now: a hit
         """,
     )
