@@ -182,7 +182,7 @@ weight_versions = Table(
     Column("id", _ID, primary_key=True),
     Column("card", String(255), nullable=False),
     Column("component", String(255), nullable=False),
-    Column("ordinal", Integer, nullable=False),  # 1, 2, 3, ... per component of a card, without gaps
+    Column("ordinal", Integer, nullable=False),  # 1, 2, 3, ... per component of a card; an import may skip
     Column("artifact_digest", _DIGEST, ForeignKey("artifacts.digest"), nullable=False),
     Column("parent_id", _ID, ForeignKey("weight_versions.id")),
     Column("produced_by_run", _ID, ForeignKey("runs.id")),
