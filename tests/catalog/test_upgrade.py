@@ -21,6 +21,8 @@ COMPONENTS, FILES = 2, 3
 NETS = [an_artifact(f"net {n}", "weights") for n in range(COMPONENTS)]
 PARTS = [[an_artifact(f"part {n} {m}", "blob") for m in range(FILES)] for n in range(COMPONENTS)]
 IMAGE = an_artifact("image")
+IMPORTED, TRAINED, PAINTED, WAITING = (f"00000000-0000-7000-8000-{n:012}" for n in range(4))
+"""Ids of runs."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -64,27 +66,27 @@ def fill(engine: Engine) -> None:
                 size=ref.size, meta=json.dumps({"name": "é"}), state="present", created_at=1.5,
             )  # fmt: skip
         for run, kind, state in (
-            ("imported", "import", "succeeded"), ("trained", "engine", "succeeded"),
-            ("painted", "engine", "succeeded"), ("waiting", "engine", "queued"),
+            (IMPORTED, "import", "succeeded"), (TRAINED, "engine", "succeeded"),
+            (PAINTED, "engine", "succeeded"), (WAITING, "engine", "queued"),
         ):  # fmt: skip
             insert(
                 connection, "runs", id=run, kind=kind, parameters=json.dumps({"seed": 7}), state=state,
                 memo_key=run, created_at=2.5,
             )  # fmt: skip
         made = [
-            ("imported", "weights:net", NETS[0]),
-            ("trained", "net", NETS[1]),
-            ("painted", "image", IMAGE),
+            (IMPORTED, "weights:net", NETS[0]),
+            (TRAINED, "net", NETS[1]),
+            (PAINTED, "image", IMAGE),
         ]
-        made += [("imported", f"file:net/sub/{m}", part) for m, part in enumerate(PARTS[0])]
-        made += [("trained", f"file:net/{m}", part) for m, part in enumerate(PARTS[1])]
+        made += [(IMPORTED, f"file:net/sub/{m}", part) for m, part in enumerate(PARTS[0])]
+        made += [(TRAINED, f"file:net/{m}", part) for m, part in enumerate(PARTS[1])]
         for run, role, ref in made:
             insert(
                 connection, "edges", run_id=run, direction="generated", role=role, ordinal=0,
                 artifact_digest=ref.digest,
             )  # fmt: skip
         insert(
-            connection, "edges", run_id="painted", direction="used", role="weights:net", ordinal=0,
+            connection, "edges", run_id=PAINTED, direction="used", role="weights:net", ordinal=0,
             artifact_digest=NETS[0].digest,
         )  # fmt: skip
         insert(
@@ -92,7 +94,7 @@ def fill(engine: Engine) -> None:
             "incidents",
             id="i",
             kind="determinism",
-            run_id="painted",
+            run_id=PAINTED,
             details="{}",
             created_at=3.5,
         )
@@ -153,7 +155,7 @@ def test_an_upgraded_catalog_works_on(url: str, engine: Engine) -> None:
         Catalog.open(url)
     Catalog.migrate(url)
     catalog = Catalog.open(url)
-    assert catalog.runs.outputs("painted")["image"].digest == IMAGE.digest
+    assert catalog.runs.outputs(PAINTED)["image"].digest == IMAGE.digest
     assert catalog.artifacts.get(IMAGE.digest).meta == {"name": "é"}  # type: ignore[union-attr]
     assert [use.digest for use in catalog.lineage.weights_of(IMAGE.digest, 1)] == [NETS[0].digest]
     catalog.close()
