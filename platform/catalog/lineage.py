@@ -1,6 +1,6 @@
 """Lineage: what an artifact came from, what came of it, and the questions people ask about that.
 
-    closure     the walk, in SQL; ids only
+    closure     the walk, in SQL; ids only. breadth: the same by generations, for SQLite
     graph       the records of a closure
     uses        which weights made an artifact; made: what an artifact was used to make, page by page
     impact      everything downstream of an artifact, in numbers
