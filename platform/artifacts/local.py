@@ -177,13 +177,16 @@ class LocalBackend:
         """Run `operation` on the file of a name, whose folder is made when it is missing; then make the
         change last, where that was asked for."""
         target = self._file(name)
+        folder = os.path.dirname(target)
         try:
             operation(target)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
+            if self.durable:
+                _sync_folder(os.path.dirname(folder))  # a new folder is an entry of its own
             operation(target)
         if self.durable:
-            _sync_folder(os.path.dirname(target))
+            _sync_folder(folder)
 
     def _create(self) -> None:
         for folder in (layout.OBJECTS, layout.TMP):

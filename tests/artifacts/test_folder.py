@@ -259,6 +259,11 @@ def test_durable_syncs_the_file_and_its_folder(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "fsync", note)
     put(ArtifactStore(LocalBackend(folder), folder.as_uri()), b"loose")
     assert synced == []
-    put(ArtifactStore(LocalBackend(folder, durable=True), folder.as_uri()), b"durable")
-    # The content before the name, or a power cut could keep a name without content.
+    durable = ArtifactStore(LocalBackend(folder, durable=True), folder.as_uri())
+    digest = put(durable, b"durable")
+    # The content before the name, or a power cut could keep a name without content. A new folder's name too.
+    assert synced == ["file", "folder", "folder"]
+    synced.clear()
+    (folder / "objects" / digest[:2] / digest).unlink()
+    put(durable, b"durable")
     assert synced == ["file", "folder"]
