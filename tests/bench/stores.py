@@ -266,7 +266,8 @@ NOTES = {
     "redun": "SHA-512; writes in place, so a killed put leaves a half object under its name; reads do not "
     "verify; files are read into memory",
     "dvc-data": "MD5; reads do not verify; files are hashed first and then copied",
-    "disk-objectstore": "SHA-256; reads do not verify; a duplicate is written, synced, then hashed again",
+    "disk-objectstore": "SHA-256; reads do not verify; a duplicate is written, synced, then hashed "
+    "again; syncs the folder above the object's, not the object's own",
     "disk-objectstore packed": "SHA-256; one transaction per put; reads do not verify",
     "disk-objectstore batch": "SHA-256; all objects in one call, acknowledged together: a kill loses them "
     "all, so no bar compares with it",
