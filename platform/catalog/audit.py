@@ -16,11 +16,10 @@ from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.incidents import add_incident
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.tables import artifacts, edges, members
 
 PAGE = 2_000
-_KEYS = 500
-"""Keys per look-up, below every database's limit of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ _PAGE = (
     .order_by(artifacts.c.digest)
     .limit(bindparam("most"))
 )
-_STANDING = select(*_COLUMNS).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
+_STANDING = select(*_COLUMNS).where(artifacts.c.digest.in_(KEYS))
 _CONTAINERS = (
     select(artifacts.c.digest)
     .where(
@@ -83,13 +82,8 @@ class Audit:
 
     def standing(self, digests: Iterable[str]) -> dict[str, Holding]:
         """What the catalog says of those artifacts now; those it does not know are left out."""
-        wanted = list(digests)
-        found: dict[str, Holding] = {}
-        for start in range(0, len(wanted), _KEYS):
-            with self._database.read() as connection:
-                rows = connection.execute(_STANDING, {"digests": wanted[start : start + _KEYS]})
-                found |= {row.digest: _to_row(row) for row in rows}
-        return found
+        with self._database.read() as connection:
+            return {row.digest: _to_row(row) for row in by_keys(connection, _STANDING, set(digests))}
 
     def mark_lost(self, digest: str, kind: str, details: Mapping[str, Any]) -> bool:
         """Make a present artifact a tombstone whose bytes are gone, though never collected, and record the

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.closure import Way
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 
@@ -55,8 +56,7 @@ def reached(connection: Connection, root: str, way: Way, hops: int | None) -> tu
 
 def _beyond(driver: Any, statement: str, nodes: Iterable[str]) -> set[str]:
     found: set[str] = set()
-    ordered = sorted(nodes)
-    for start in range(0, len(ordered), _CHUNK):
-        rows = driver.execute(statement, (json.dumps(ordered[start : start + _CHUNK]),))
+    for chunk in batched(sorted(nodes), _CHUNK):
+        rows = driver.execute(statement, (json.dumps(chunk),))
         found.update(node for (node,) in rows)
     return found

@@ -10,7 +10,6 @@ changes nothing, and an import that was killed is repeated.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -20,9 +19,11 @@ from typing import Any
 from sqlalchemy import JSON, Column, Connection, Table, select, tuple_
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.graph import Edge
+from mutoscope.platform.catalog.keys import CHUNK
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, edges, members, runs, workflow_runs
 from mutoscope.platform.catalog.workflows import WorkflowRecord
@@ -34,9 +35,6 @@ BATCH = 10_000
 
 Columns = Sequence[Column[Any]]
 Rows = Sequence[tuple[Any, ...]]
-
-_LOOKUP = 500
-"""Keys per look-up, below every database's limit of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +105,9 @@ class Bulk:
         columns: Sequence[str] = (),
     ) -> int:
         """Insert in batches; `settled` names the columns in which a row that is there must agree."""
-        given, new, remaining = [table.c[name] for name in columns] or list(table.c), 0, iter(rows)
+        given, new = [table.c[name] for name in columns] or list(table.c), 0
         insert = self._insert_sqlite if self._database.is_sqlite else self._insert_postgres
-        while batch := list(itertools.islice(remaining, BATCH)):
+        for batch in batched(rows, BATCH):
             try:
                 with self._connection.begin_nested():
                     count = insert(table, given, batch)
@@ -182,9 +180,9 @@ class Bulk:
 
     def _rows(self, table: Table, columns: Sequence[Column[Any]], keys: set[Any]) -> Iterable[Sequence[Any]]:
         """The columns of rows whose first primary key column is one of `keys`."""
-        first, ordered = next(iter(table.primary_key)), sorted(keys)
-        for start in range(0, len(ordered), _LOOKUP):
-            chosen = tuple_(first).in_([(key,) for key in ordered[start : start + _LOOKUP]])
+        first = next(iter(table.primary_key))
+        for chunk in batched(sorted(keys), CHUNK):
+            chosen = tuple_(first).in_([(key,) for key in chunk])
             yield from self._connection.execute(select(*columns).where(chosen))
 
 

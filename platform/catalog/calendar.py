@@ -14,15 +14,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
-from mutoscope.platform.catalog.artifacts import to_ref
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.tables import artifacts, workflow_runs
-from mutoscope.platform.catalog.transfer import KnownArtifact
+from mutoscope.platform.catalog.transfer import KnownArtifact, to_known
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 
 _COLUMNS = tuple(workflow_runs.c[field.name] for field in fields(WorkflowRecord))
 _ENDED = workflow_runs.c.finished_at.is_not(None)
-_CHUNK = 500
 
 
 def moment_of(run_id: str) -> datetime:
@@ -97,17 +96,9 @@ class Calendar:
 
     def artifacts(self, digests: Iterable[str]) -> dict[str, KnownArtifact]:
         """The artifacts by digest, and whether their bytes are there; those unknown are left out."""
-        wanted = sorted(set(digests))
-        found: dict[str, KnownArtifact] = {}
+        query = select(artifacts).where(artifacts.c.digest.in_(KEYS))
         with self._database.read() as connection:
-            for start in range(0, len(wanted), _CHUNK):
-                query = select(artifacts).where(artifacts.c.digest.in_(wanted[start : start + _CHUNK]))
-                for row in connection.execute(query):
-                    gone = row.collected_at or row.created_at
-                    found[row.digest] = KnownArtifact(
-                        to_ref(row), row.created_at, None if row.state == "present" else gone
-                    )
-        return found
+            return {row.digest: to_known(row) for row in by_keys(connection, query, set(digests))}
 
 
 def _within(day: date) -> tuple[ColumnElement[bool], ...]:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
-from mutoscope.platform.catalog.graph import ArtifactNode, Edge, by_keys
+from mutoscope.platform.catalog.graph import ArtifactNode, Edge
 from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.recipes import Recipes
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, RunRecord
 from mutoscope.platform.catalog.tables import incidents
@@ -272,5 +273,5 @@ def _incidents(connection: Connection, steps: list[Step]) -> tuple[Incident, ...
 
 
 _INCIDENTS = select(*(incidents.c[field.name] for field in fields(Incident))).where(
-    incidents.c.kind == "determinism", incidents.c.memo_key.in_(bindparam("keys", expanding=True))
+    incidents.c.kind == "determinism", incidents.c.memo_key.in_(KEYS)
 )

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, edges, runs
 from mutoscope.platform.errors import UnknownReference
@@ -27,7 +28,7 @@ _ROLES = (
     .order_by(edges.c.role, edges.c.ordinal)
 )
 _ADD = insert(edges)
-_KNOWN = select(artifacts.c.digest).where(artifacts.c.digest.in_(bindparam("digests", expanding=True)))
+_KNOWN = select(artifacts.c.digest).where(artifacts.c.digest.in_(KEYS))
 
 
 def to_run(row: Row[*tuple[Any, ...]]) -> RunRecord:
@@ -43,8 +44,7 @@ def roles(connection: Connection, run_id: str, direction: str) -> dict[str, Arti
 
 def require_known(connection: Connection, digests: Mapping[str, str]) -> None:
     """Raise UnknownReference unless the catalog has a row for each of the artifacts, given by role."""
-    wanted = set(digests.values())
-    known = set(connection.execute(_KNOWN, {"digests": list(wanted)}).scalars()) if wanted else wanted
+    known = {row.digest for row in by_keys(connection, _KNOWN, set(digests.values()))}
     for role, digest in digests.items():
         if digest not in known:
             raise UnknownReference(

@@ -6,15 +6,16 @@ limit of bound parameters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, func, select
 
 from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
 from mutoscope.platform.catalog.edges import to_run
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import artifacts, members, runs, weight_versions
 from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
@@ -76,7 +77,7 @@ class LineageGraph:
 
 def read_artifacts(connection: Connection, digests: Collection[str]) -> dict[str, ArtifactNode]:
     """The nodes of those digests that the catalog knows."""
-    rows = by_keys(connection, _ARTIFACTS, digests)
+    rows = list(by_keys(connection, _ARTIFACTS, digests))
     weights = {row.digest for row in rows if row.kind == "weights"}
     versions = read_versions(connection, {row.digest for row in rows if row.kind in _NAMED})
     parts = {row.container: Parts(row.parts, int(row.size)) for row in by_keys(connection, _MEMBERS, weights)}
@@ -102,33 +103,15 @@ def read_runs(connection: Connection, run_ids: Collection[str]) -> dict[str, Run
     return {row.id: to_run(row) for row in by_keys(connection, _RUNS, run_ids)}
 
 
-def by_keys(
-    connection: Connection,
-    statement: Select[*tuple[Any, ...]],
-    keys: Collection[str],
-    others: Mapping[str, Any] | None = None,
-) -> Sequence[Row[*tuple[Any, ...]]]:
-    """The rows of a statement that selects by `:keys`, in chunks; `others` are its other parameters."""
-    ordered = sorted(keys)
-    return [
-        row
-        for start in range(0, len(ordered), _CHUNK)
-        for row in connection.execute(statement, {**(others or {}), "keys": ordered[start : start + _CHUNK]})
-    ]
-
-
 _NAMED = ("weights", "json")
 """Kinds that can be a component of a card: its recipe is JSON."""
-_CHUNK = 2000
-"""Keys per statement: far below SQLite's 32,766 and Postgres's 65,535 parameters."""
-_KEYS: BindParameter[str] = bindparam("keys", expanding=True)
-_ARTIFACTS = select(*REF_COLUMNS, artifacts.c.state).where(artifacts.c.digest.in_(_KEYS))
-_RUNS = select(runs).where(runs.c.id.in_(_KEYS))
-_VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(_KEYS))
+_ARTIFACTS = select(*REF_COLUMNS, artifacts.c.state).where(artifacts.c.digest.in_(KEYS))
+_RUNS = select(runs).where(runs.c.id.in_(KEYS))
+_VERSIONS = select(*VERSION_COLUMNS).where(weight_versions.c.artifact_digest.in_(KEYS))
 _MEMBERS = (
     select(members.c.container, func.count().label("parts"), func.sum(artifacts.c.size).label("size"))
     .join(artifacts, artifacts.c.digest == members.c.artifact_digest)
-    .where(members.c.container.in_(_KEYS))
+    .where(members.c.container.in_(KEYS))
     .group_by(members.c.container)
 )
 _BY_AGE = attrgetter("created_at", "id")

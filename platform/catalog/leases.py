@@ -19,8 +19,10 @@ from typing import Any, Literal
 
 from sqlalchemy import delete, insert, select, update
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.keys import CHUNK
 from mutoscope.platform.catalog.tables import leases
 from mutoscope.platform.errors import InvalidParameter, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
@@ -108,7 +110,7 @@ class Leases:
                     .where(leases.c.id.in_(chunk), leases.c.expires_at >= now())
                     .values(expires_at=now() + float(seconds))
                 ).rowcount
-                for chunk in _chunks(ids)
+                for chunk in batched(ids, CHUNK)
             )
         if renewed < len(ids):
             raise LeaseLost(
@@ -119,7 +121,7 @@ class Leases:
     def release(self, ids: Sequence[str]) -> None:
         """End leases, and forget those of others that ran out a day ago."""
         with self._database.write() as connection:
-            for chunk in _chunks(ids):
+            for chunk in batched(ids, CHUNK):
                 connection.execute(delete(leases).where(leases.c.id.in_(chunk)))
             connection.execute(delete(leases).where(leases.c.expires_at < now() - 86_400.0))
 
@@ -165,7 +167,3 @@ class Renewal:
                 return
             except MutoscopeError as error:
                 log.warning("lease not renewed, trying again in %.0f s: %s", self._interval, error)
-
-
-def _chunks(ids: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from mutoscope.platform.catalog import breadth, closure, impact, made, uses
 from mutoscope.platform.catalog.closure import Closure, Way
@@ -26,11 +26,11 @@ from mutoscope.platform.catalog.graph import (
     Direction,
     Edge,
     LineageGraph,
-    by_keys,
     read_artifacts,
     read_runs,
 )
 from mutoscope.platform.catalog.impact import Downstream, Impact
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.made import MadePage
 from mutoscope.platform.catalog.recipes import read_recipes
 from mutoscope.platform.catalog.tables import artifacts, members, workflow_runs
@@ -115,7 +115,7 @@ class Lineage:
         """Which workflow asked for the runs of a graph: id of the workflow run to the workflow's id."""
         asked = {run.workflow_run_id for run in graph.runs.values() if run.workflow_run_id}
         query = select(workflow_runs.c.id, workflow_runs.c.workflow)
-        query = query.where(workflow_runs.c.id.in_(bindparam("keys", expanding=True)))
+        query = query.where(workflow_runs.c.id.in_(KEYS))
         with self._database.read() as connection:
             return {row.id: row.workflow for row in by_keys(connection, query, asked)}
 

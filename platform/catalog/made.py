@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     Connection,
     Row,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 )
 
 from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
-from mutoscope.platform.catalog.graph import by_keys
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.tables import artifacts, edges, runs
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.refs import ArtifactRef
@@ -109,7 +108,7 @@ def _newest(connection: Connection, digest: str, rows: Sequence[Row[*tuple[Any, 
     Asked about the page's own artifacts, by key, rather than as conditions of the query: with those a planner
     that knows no numbers starts from all that was ever made with the artifact.
     """
-    made = by_keys(connection, _AGAIN, {row.digest for row in rows})
+    made = list(by_keys(connection, _AGAIN, {row.digest for row in rows}))
     others = {one.run_id for one in made} - {row.run_id for row in rows}
     users = {row.run_id for row in rows} | {
         one.run_id for one in by_keys(connection, _USERS, others, {"digest": digest})
@@ -151,10 +150,9 @@ _MADE = (
     .where(_USE.c.artifact_digest == bindparam("digest"), _USE.c.direction == "used")
     .order_by(_USE.c.run_id.desc(), _MAKING.c.role, _MAKING.c.ordinal)
 )
-_KEYS: BindParameter[str] = bindparam("keys", expanding=True)
 _AGAIN = select(edges.c.artifact_digest, edges.c.run_id, edges.c.role, edges.c.ordinal).where(
-    edges.c.artifact_digest.in_(_KEYS), edges.c.direction == "generated"
+    edges.c.artifact_digest.in_(KEYS), edges.c.direction == "generated"
 )
 _USERS = select(edges.c.run_id).where(
-    edges.c.artifact_digest == bindparam("digest"), edges.c.direction == "used", edges.c.run_id.in_(_KEYS)
+    edges.c.artifact_digest == bindparam("digest"), edges.c.direction == "used", edges.c.run_id.in_(KEYS)
 )

@@ -13,7 +13,6 @@ here under an equal memo key, is a determinism incident like any other.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
 from mutoscope.platform.catalog.calls import Call, to_call
 from mutoscope.platform.catalog.clock import now
@@ -149,12 +149,12 @@ class _Merge:
         new["workflow_runs"] = self._enter_workflow_runs(arrivals.workflow_runs())
         new["runs"] = self._enter_runs(arrivals.runs())
         new["edges"] = self._enter_edges(arrivals.edges())
-        new["calls"] = sum(map(self._enter_calls, _batches(arrivals.calls())))
-        new["incidents"] = sum(map(self._enter_incidents, _batches(arrivals.incidents())))
+        new["calls"] = sum(map(self._enter_calls, batched(arrivals.calls(), _BATCH)))
+        new["incidents"] = sum(map(self._enter_incidents, batched(arrivals.incidents(), _BATCH)))
         new["weight_versions"] = self._enter_versions(arrivals.weight_versions())
         if alias is not None:
             self._move_alias(alias, arrivals.weight_aliases())
-        for batch in _batches(sorted(self._new_runs)):
+        for batch in batched(sorted(self._new_runs), _BATCH):
             self._look_for_disagreements(batch)
 
     # Workflow runs and runs: new, or the same
@@ -162,7 +162,7 @@ class _Merge:
     def _enter_workflow_runs(self, records: Iterable[WorkflowRecord]) -> int:
         count = 0
         columns = [workflow_runs.c[item.name] for item in fields(WorkflowRecord)]
-        for batch in _batches(parents_first(list(records))):
+        for batch in batched(parents_first(list(records)), _BATCH):
             rows = self._known(select(*columns), workflow_runs.c.id, batch)
             known = {row.id: WorkflowRecord(*row) for row in rows}
             fresh = _fresh("workflow run", list(self._ended_since(batch, known)), known, frozenset())
@@ -187,7 +187,7 @@ class _Merge:
 
     def _enter_runs(self, records: Iterable[RunRecord]) -> int:
         count = 0
-        for batch in _batches(records):
+        for batch in batched(records, _BATCH):
             known = {row.id: to_run(row) for row in self._known(select(runs), runs.c.id, batch)}
             fresh = _fresh("run", batch, known, _LOCAL)
             self._new_runs |= {record.id for record in fresh}
@@ -202,12 +202,12 @@ class _Merge:
     def _enter_edges(self, found: Iterable[Edge]) -> int:
         """New runs' edges are entered; a known run's must be exactly those it has."""
         count, met = 0, Counter[str]()
-        for batch in _batches(found):
+        for batch in batched(found, _BATCH):
             count += self._bulk.edges(edge for edge in batch if edge.run_id in self._new_runs)
             known = [edge for edge in batch if edge.run_id not in self._new_runs]
             met.update(edge.run_id for edge in known)
             self._compare_edges(known)
-        for ids in _batches(sorted(met)):
+        for ids in batched(sorted(met), _BATCH):
             query = select(edges.c.run_id, func.count()).where(edges.c.run_id.in_(ids))
             for run_id, here in self._connection.execute(query.group_by(edges.c.run_id)):
                 if here != met[run_id]:
@@ -394,9 +394,3 @@ def _call_row(call: Call) -> dict[str, Any]:
         "passed_over": call.passed_over.to_dict() if call.passed_over else None,
         "created_at": call.created_at,
     }
-
-
-def _batches(rows: Iterable[T]) -> Iterator[list[T]]:
-    remaining = iter(rows)
-    while batch := list(itertools.islice(remaining, _BATCH)):
-        yield batch

@@ -7,14 +7,14 @@ came from beyond that is left out; so are runs that have not ended.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, bindparam, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, func, or_, select
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import closure
 from mutoscope.platform.catalog.artifacts import to_ref
 from mutoscope.platform.catalog.bulk import Member
@@ -23,6 +23,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import to_run
 from mutoscope.platform.catalog.graph import Edge
 from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.keys import CHUNK, KEYS, by_keys
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, RunRecord
 from mutoscope.platform.catalog.tables import (
     artifacts,
@@ -41,10 +42,6 @@ from mutoscope.platform.catalog.workflows import WorkflowRecord
 from mutoscope.platform.refs import ArtifactRef
 
 T = TypeVar("T")
-Key = TypeVar("Key")
-
-_CHUNK = 500
-"""Keys per query, below every database's limit of parameters."""
 
 FILE_ROLE = "file:"
 """Prefix of the roles under which an import generated the files of its components."""
@@ -104,10 +101,7 @@ class Extract:
 
     def artifacts(self) -> Iterator[KnownArtifact]:
         for row in self._rows(select(artifacts), artifacts.c.digest, self.closure.artifacts):
-            gone = row.state != "present"
-            yield KnownArtifact(
-                to_ref(row), row.created_at, (row.collected_at or row.created_at) if gone else None
-            )
+            yield to_known(row)
 
     def members(self) -> Iterator[Member]:
         query = select(*_columns(Member, members, digest="artifact_digest"))
@@ -165,8 +159,8 @@ class Extract:
             if row.earlier_run_id is None or row.earlier_run_id in self.closure.runs:
                 yield Incident(*row)
 
-    def _rows(self, query: Any, key: Column[Any], keys: Iterable[str], *order: Column[Any]) -> Iterator[Any]:
-        yield from _by_key(self._connection, query.order_by(key, *order), key, sorted(keys))
+    def _rows(self, query: Any, key: Column[Any], keys: set[str], *order: Column[Any]) -> Iterator[Any]:
+        return by_keys(self._connection, query.where(key.in_(KEYS)).order_by(key, *order), keys)
 
 
 class Transfer:
@@ -220,7 +214,7 @@ class _Walk:
         return taken
 
     def _step(self, keys: set[str], follow: Callable[[list[str]], None]) -> None:
-        for chunk in _chunks(sorted(keys)):
+        for chunk in batched(sorted(keys), CHUNK):
             follow(chunk)
 
     def _ask_for_artifacts(self, digests: Iterable[str]) -> None:
@@ -282,7 +276,7 @@ class _Walk:
         inside = set(ids)
         while inside:
             reached: set[str] = set()
-            for chunk in _chunks(sorted(inside)):
+            for chunk in batched(sorted(inside), CHUNK):
                 within = workflow_runs.c.id.in_(chunk)
                 for outputs in self._column(workflow_runs.c.outputs, within):
                     self._ask_for_artifacts((outputs or {}).values())
@@ -297,7 +291,7 @@ class _Walk:
         containers = set(self._found.artifacts)
         while containers:
             held: set[str] = set()
-            for chunk in _chunks(sorted(containers)):
+            for chunk in batched(sorted(containers), CHUNK):
                 pairs = select(members.c.container, members.c.artifact_digest, artifacts.c.kind).join(
                     artifacts, artifacts.c.digest == members.c.container
                 )
@@ -311,7 +305,7 @@ class _Walk:
 
     def _of_kind_weights(self) -> set[str]:
         found: set[str] = set()
-        for chunk in _chunks(sorted(self._found.artifacts)):
+        for chunk in batched(sorted(self._found.artifacts), CHUNK):
             found.update(
                 self._column(artifacts.c.digest, artifacts.c.digest.in_(chunk), artifacts.c.kind == "weights")
             )
@@ -322,6 +316,12 @@ class _Walk:
 
     def _column(self, column: Column[Any], *conditions: ColumnElement[bool]) -> list[Any]:
         return list(self._connection.execute(select(column).where(*conditions)).scalars())
+
+
+def to_known(row: Any) -> KnownArtifact:
+    """The record of a whole row of `artifacts`."""
+    gone = row.collected_at or row.created_at
+    return KnownArtifact(to_ref(row), row.created_at, None if row.state == "present" else gone)
 
 
 def parents_first(found: list[T]) -> list[T]:
@@ -340,15 +340,3 @@ def parents_first(found: list[T]) -> list[T]:
 def _columns(record: type, table: Any, **renamed: str) -> list[Column[Any]]:
     """A record's columns in its own order."""
     return [table.c[renamed.get(item.name, item.name)] for item in fields(record)]
-
-
-def _by_key(connection: Connection, query: Any, key: Column[Any], keys: list[str]) -> Iterator[Any]:
-    chosen = query.where(key.in_(bindparam("keys", expanding=True)))
-    for chunk in _chunks(keys):
-        yield from connection.execute(chosen, {"keys": chunk})
-
-
-def _chunks(keys: Iterable[Key]) -> Iterator[list[Key]]:
-    remaining = iter(keys)
-    while chunk := list(itertools.islice(remaining, _CHUNK)):
-        yield chunk

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from mutoscope.platform.catalog.closure import OF_WEIGHTS, Way, ids, is_run
-from mutoscope.platform.catalog.graph import by_keys
+from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.tables import artifacts, edges, runs, weight_versions
 from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion
@@ -66,6 +66,6 @@ _USES = (
     .join(runs, runs.c.id == edges.c.run_id)
     .join(artifacts, artifacts.c.digest == edges.c.artifact_digest)
     .outerjoin(weight_versions, weight_versions.c.artifact_digest == edges.c.artifact_digest)
-    .where(edges.c.run_id.in_(bindparam("keys", expanding=True)), edges.c.direction == "used", OF_WEIGHTS)
+    .where(edges.c.run_id.in_(KEYS), edges.c.direction == "used", OF_WEIGHTS)
     .order_by(edges.c.run_id, edges.c.role, weight_versions.c.created_at, weight_versions.c.id)
 )

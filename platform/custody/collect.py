@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import islice
-from typing import TypeVar
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.collections import COLLECTION_SECONDS, CollectionRecord
 from mutoscope.platform.catalog.leases import Renewal
@@ -32,8 +31,6 @@ from mutoscope.platform.custody.candidates import Candidates
 from mutoscope.platform.custody.mark import Report, mark, policy_of, silent
 from mutoscope.platform.custody.users import announce, require_all
 from mutoscope.platform.ids import new_id
-
-T = TypeVar("T")
 
 BATCH = 500
 """Artifacts per transaction: some milliseconds of the catalog's write lock."""
@@ -148,7 +145,7 @@ class Collector:
 
     def _strays(self, record: CollectionRecord, clock: float) -> None:
         done = 0
-        for batch in _batches(self._store.inventory()):
+        for batch in batched(self._store.inventory(), BATCH):
             # Before the rows are read: a writer that ends in between has recorded by then.
             writing = self._writing()
             digests = [stored.digest for stored in batch]
@@ -181,7 +178,7 @@ class Collector:
     def _empty(self, record: CollectionRecord, clock: float) -> None:
         require_all(self._store, (self._catalog, *self._also))
         done = 0
-        for batch in _batches(self._store.trashed()):
+        for batch in batched(self._store.trashed(), BATCH):
             self._judge(record, clock, {stored.digest: stored.modified for stored in batch})
             done += len(batch)
             self._report("trash", done, 0)
@@ -237,8 +234,3 @@ def _each(move: Callable[[str], bool], digests: Iterable[str]) -> None:
     with ThreadPoolExecutor(_MOVERS, thread_name_prefix="collector") as movers:
         for _ in movers.map(move, digests):
             pass
-
-
-def _batches(items: Iterator[T]) -> Iterator[list[T]]:
-    while batch := list(islice(items, BATCH)):
-        yield batch

@@ -10,10 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeVar
 
 from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.audit import Holding
 from mutoscope.platform.custody.fsck_findings import Finding, finding
@@ -28,8 +27,6 @@ _READ_BATCH = 50
 """Objects read before the suspects among them are looked at again, and told."""
 
 ANYONE_MAY_WRITE = 0o222
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ class ByteCheck:
             self.tally.listed, self.tally.listed_bytes = inventory.count, inventory.bytes
             self.tally.phase = "reading" if self.deep else "comparing"
             size = _READ_BATCH if self.deep else _BATCH
-            for batch in _batches(paired(self.catalog.audit.artifacts(), inventory), size):
+            for batch in batched(paired(self.catalog.audit.artifacts(), inventory), size):
                 yield from self._judge(batch)
         self.tally.phase = "trash"
         yield from self._trash()
@@ -158,7 +155,7 @@ class ByteCheck:
 
     def _trash(self) -> Iterator[Finding]:
         """Second copies. What is in the trash alone has been found from its row."""
-        for batch in _batches(self.store.trashed(), _BATCH):
+        for batch in batched(self.store.trashed(), _BATCH):
             standing = self.catalog.audit.standing(found.digest for found in batch)
             for found in batch:
                 row = standing.get(found.digest)
@@ -194,9 +191,3 @@ def paired(rows: Iterable[Holding], listed: Iterable[Listed]) -> Iterator[Pair]:
         else:
             yield Pair(row.digest, row, found)
             row, found = next(left, None), next(right, None)
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 
 from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.custody.candidates import Candidate, KindTotal
 from mutoscope.platform.custody.collect import BATCH
@@ -79,8 +79,7 @@ def plan(
 def _orphans(catalogs: Sequence[Catalog], store: ArtifactStore, before: float, report: Report) -> Heap:
     """By the database's clock: for a preview, near enough to the store's."""
     count = size = done = 0
-    stored = store.inventory()
-    while batch := list(islice(stored, BATCH)):
+    for batch in batched(store.inventory(), BATCH):
         old = {item.digest: item.size for item in batch if item.modified < before}
         for catalog in catalogs:
             for digest in catalog.tombstones.states(list(old)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.custody.collect import BATCH
 from mutoscope.platform.errors import ArtifactMissing
@@ -25,8 +25,7 @@ class Trashed:
 
 def contents(catalog: Catalog, store: ArtifactStore) -> Iterator[Trashed]:
     """What lies in the trash, in no particular order."""
-    stored = store.trashed()
-    while batch := list(islice(stored, BATCH)):
+    for batch in batched(store.trashed(), BATCH):
         refs = catalog.tombstones.references([item.digest for item in batch])
         for item in batch:
             yield Trashed(item.digest, item.size, item.modified, refs.get(item.digest))
