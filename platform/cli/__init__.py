@@ -1,7 +1,7 @@
 """What people type: the `mutoscope` command.
 
     main.py         the app, and how errors end a command
-    render.py       how results look: tables, trees, JSON, sizes and ages
+    render.py       how results look: tables, trees, JSON, sizes and ages; progress.py: how far a command is
     home.py         the opened home: settings, catalog, store, running stack
     values.py       key=value arguments against a workflow's parameter types
     stack.py        up, down, status
@@ -18,8 +18,13 @@
     archive.py      export, import
     replay.py       replay
     cards.py        cards
-    weights.py      weights list, show, import, made, of
+    weights.py      weights list, show, import, made, of; contents.py lists their files and tensors
+    catalog.py      catalog status, upgrade, check
     fsck.py         fsck
+    gc.py           gc
+    pins.py         pin, unpin, pins
+    retention.py    retention add, list, remove
+    trash.py        trash list, restore, empty
     incidents.py    incidents list, show
     why.py          why
     doctor.py       doctor; integrity.py tells whether stored weights are whole

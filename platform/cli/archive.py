@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.cli.progress import progress
 
 if TYPE_CHECKING:
     from mutoscope.platform.custody.archive_import import Imported
-    from mutoscope.platform.custody.archive_reader import Progress
 
 
 def export(
@@ -55,14 +53,14 @@ def export(
     if path.is_dir() or path.suffix != ".tar":
         raise InvalidParameter("file", target, "name the archive last, with the ending .tar")
     home = Home()
-    with _progress("exporting", quiet=json) as progress:
+    with progress("exporting", in_bytes=True, quiet=json) as show:
         written = export_archive(
             home.catalog,
             home.store,
             names,
             path,
             include="none" if rows_only else "without_weights" if without_weights else "all",
-            progress=progress,
+            progress=partial(show, "exporting"),
         )
     said = written.manifest
     if json:
@@ -104,9 +102,14 @@ def import_(
     from mutoscope.platform.custody.pages import Pages
 
     home = Home()
-    with _progress("importing", quiet=json) as progress:
+    with progress("importing", in_bytes=True, quiet=json) as show:
         done = import_archive(
-            home.catalog, home.store, file.expanduser(), alias=alias, dry_run=dry_run, progress=progress
+            home.catalog,
+            home.store,
+            file.expanduser(),
+            alias=alias,
+            dry_run=dry_run,
+            progress=partial(show, "importing"),
         )
     if done.merged.workflow_runs and not dry_run:
         Pages(home.catalog, home.store).write(done.merged.workflow_runs)
@@ -155,18 +158,3 @@ def _plain(done: Imported) -> dict[str, Any]:
         "moved": done.merged.moved,
         "disagreements": done.merged.disagreements,
     }
-
-
-@contextmanager
-def _progress(what: str, *, quiet: bool) -> Iterator[Progress]:
-    """A bar on a terminal, and silence elsewhere: what matters is printed at the end."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

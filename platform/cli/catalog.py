@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.cli.progress import Show, progress
 
 app = typer.Typer(no_args_is_help=True, help="The catalog's database: schema, upgrades, soundness.")
 
@@ -61,8 +60,8 @@ def upgrade() -> None:
 
     url = Home().settings.database_url
     before = Catalog.schema_status(url)
-    with upgrade_progress() as progress:
-        Catalog.migrate(url, progress)
+    with upgrade_progress() as show:
+        Catalog.migrate(url, show)
     after = Catalog.schema_status(url)
     if before.revision == after.revision:
         render.say(f"{after.url} is at revision {after.revision} already")
@@ -92,23 +91,9 @@ def check(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fa
         raise typer.Exit(1)
 
 
-@contextmanager
-def upgrade_progress() -> Iterator[Callable[[str, int, int], None]]:
+def upgrade_progress() -> AbstractContextManager[Show]:
     """Shows how far a long upgrade is: a bar on a terminal, elsewhere a line when a part of it is done."""
-    if not sys.stderr.isatty():
-        yield _line_when_done
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("upgrade", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bars.update(task, description=what, completed=done, total=total)
-
-        yield show
+    return progress("upgrade", elsewhere=_line_when_done)
 
 
 def _line_when_done(what: str, done: int, total: int) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.cli.progress import Show, progress
 
 if TYPE_CHECKING:
     from mutoscope.platform.custody.fsck import Report, Tally
@@ -40,7 +39,8 @@ def fsck(
     home, report, started = Home(), Report(), time.monotonic()
     catalog, store = home.catalog, home.store
     found: list[Repair] = []
-    with _progress(deep, quiet=json) as watch:
+    with progress("listing", in_bytes=deep, quiet=json) as show:
+        watch = _watched(show, deep)
         for outcome in check(catalog, store, deep=deep, repair=repair, report=report, watch=watch):
             if json:
                 found.append(outcome)
@@ -140,35 +140,11 @@ def _plain(found: list[Repair], report: Report, seconds: float) -> dict[str, Any
     }
 
 
-@contextmanager
-def _progress(deep: bool, *, quiet: bool) -> Iterator[Callable[[Tally], None]]:
-    """A bar on a terminal's stderr: bytes and their rate when everything is read, else objects."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda tally: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+def _watched(show: Show, deep: bool) -> Callable[[Tally], None]:
+    """Shows a tally: bytes when everything is read, else objects."""
 
-    rate = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if deep else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), *rate, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("listing", total=None)
+    def watch(tally: Tally) -> None:
+        done, total = (tally.bytes, tally.listed_bytes) if deep else (tally.objects, tally.listed)
+        show(tally.phase, done, 0 if tally.phase == "listing" else total)
 
-        def watch(tally: Tally) -> None:
-            done, total = (tally.bytes, tally.listed_bytes) if deep else (tally.objects, tally.listed)
-            bars.update(
-                task,
-                description=tally.phase,
-                completed=done,
-                total=total if tally.phase != "listing" else None,
-            )
-
-        yield watch
+    return watch

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.cli.progress import progress
 
 if TYPE_CHECKING:
     from mutoscope.platform.catalog import Catalog
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from mutoscope.platform.custody.plan import Plan
 
 GRACE = "7d"
-_PROGRESS_SECONDS = 0.2
 
 
 def gc(
@@ -61,7 +59,7 @@ def gc(
     if forget is not None:
         gone = users.forget(home.store, forget)
         return render.emit_json(asdict(gone)) if json else render.say(f"forgotten: {gone}")
-    with _others(also or []) as others, progress(quiet=json) as report:
+    with _others(also or []) as others, progress("mark", quiet=json) as report:
         if dry_run:
             looked = plan.plan(home.catalog, home.store, seconds, also=others, report=report)
         else:
@@ -81,26 +79,6 @@ def _others(urls: list[str]) -> Iterator[list[Catalog]]:
             opened.append(Catalog.open(url))
             stack.callback(opened[-1].close)
         yield opened
-
-
-@contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A line on the terminal that says where a collection is; nothing where there is no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    shown = 0.0
-
-    def report(what: str, done: int, total: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown > _PROGRESS_SECONDS:
-            shown = time.monotonic()
-            typer.echo(f"\r\033[K{what} {done:,}{f' of {total:,}' if total else ''}", nl=False, err=True)
-
-    try:
-        yield report
-    finally:
-        typer.echo("\r\033[K", nl=False, err=True)
 
 
 def print_collection(done: CollectionRecord, json: bool) -> None:

@@ -39,8 +39,8 @@ def check_home(home: Home) -> None:
 def prepare(home: Home, say: Callable[[str], None]) -> None:
     """Migrate the catalog and import starter weights where they are due. Repeating it changes nothing."""
     started = time.monotonic()
-    with upgrade_progress() as progress:
-        Catalog.migrate(home.settings.database_url, progress)
+    with upgrade_progress() as show:
+        Catalog.migrate(home.settings.database_url, show)
     say(f"{'catalog':<14} ready after {time.monotonic() - started:.1f} s")
     register(home.catalog, home.store)
     for card in cards().values():

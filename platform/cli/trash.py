@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mutoscope.platform.cli import gc, render
+from mutoscope.platform.cli.progress import progress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -85,6 +86,6 @@ def empty(
     from mutoscope.platform.durations import parse_duration
 
     seconds, home = parse_duration("older-than", older_than), Home()
-    with gc.progress(quiet=json) as report:
+    with progress("trash", quiet=json) as report:
         done = Collector(home.catalog, home.store, report=report).empty(seconds)
     gc.print_collection(done, json)
