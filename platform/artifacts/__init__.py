@@ -9,7 +9,7 @@
     backend   what the store asks of a medium; local (a folder), s3 and remote (anything else that fsspec
               knows) answer
     spool     bytes waiting for their name
-    s3_*      client: requests repeated up to a deadline; transfer: large objects in parts; errors: wording
+    s3_client     requests repeated up to a deadline; s3_transfer: large objects in parts; s3_errors: wording
     codecs/   one module per medium: value -> bytes and back
 
 Checkpoints, cut along their tensors so that versions share them:

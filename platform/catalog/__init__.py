@@ -10,8 +10,16 @@
     artifacts   weights   workers   workflows   incidents
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
+    transfer    the rows of a closure for another catalog; merge: rows that arrive from one
     why         which earlier run a run's key came closest to
+    pins        what is kept by name; retention: rules that say what may go, and when
+    leases      promises to the collector; collections: its runs, one at a time
+    reachability  what may go; reasons: why something stays; given: what workflows hold as text
+    tombstones  each step of the collector as one transaction
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
+    calendar    workflow runs by day
+    identity    which catalog this is, for a store that several share
+    keys        rows by many keys
     watch       whether anything changed, cheaply
     catalog     all of it behind one object
 

@@ -13,6 +13,7 @@
     pages          browse pages of ended runs, off the critical path
     media          media files from outside, as recorded imports
     importing      card folders, as recorded imports
+    weights        what a training made, as weight versions
     deployments    workflows on a work pool; the heartbeat automation
     launch         starting a workflow by name, here or on the pool
     reaper         closing the records of workflow runs whose process died
