@@ -21,6 +21,7 @@ from mutoscope.platform.catalog.tables import (
     weight_aliases,
     weight_versions,
 )
+from mutoscope.platform.catalog.weights import points_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,13 @@ class Contradictions:
 
     def dead_aliases(self) -> list[Anomaly]:
         """Aliases whose current version has no bytes."""
-        newest = select(func.max(weight_aliases.c.id)).group_by(
-            weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name
-        )
         query = (
             select(
                 weight_aliases.c.name, *weight_versions.c["card", "component", "ordinal", "artifact_digest"]
             )
             .join(weight_versions, weight_versions.c.id == weight_aliases.c.version_id)
             .join(artifacts, artifacts.c.digest == weight_versions.c.artifact_digest)
-            .where(weight_aliases.c.id.in_(newest), artifacts.c.state != "present")
+            .where(points_now(), artifacts.c.state != "present")
             .order_by(weight_versions.c.card, weight_versions.c.component)
         )
         return [

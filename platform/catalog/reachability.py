@@ -55,6 +55,7 @@ from mutoscope.platform.catalog.tables import (
     weight_versions,
     workflow_runs,
 )
+from mutoscope.platform.catalog.weights import points_now
 
 _FOREVER = -1.0
 """A limit before which nothing was made."""
@@ -336,13 +337,10 @@ def is_member(digest: ColumnElement[str]) -> ColumnElement[bool]:
 
 def aliased() -> Select[Any]:
     """Digests of the weights to which an alias points now."""
-    newest = select(func.max(weight_aliases.c.id)).group_by(
-        weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name
-    )
     return (
         select(weight_versions.c.artifact_digest)
         .join(weight_aliases, weight_aliases.c.version_id == weight_versions.c.id)
-        .where(weight_aliases.c.id.in_(newest))
+        .where(points_now())
     )
 
 

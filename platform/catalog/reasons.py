@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, literal, select, union
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.given import mentions
-from mutoscope.platform.catalog.reachability import aliased, makers_of, workflows_under_way
+from mutoscope.platform.catalog.reachability import makers_of, workflows_under_way
 from mutoscope.platform.catalog.retention import RetentionRule, kept_by
 from mutoscope.platform.catalog.tables import (
     artifacts,
@@ -27,6 +27,7 @@ from mutoscope.platform.catalog.tables import (
     weight_versions,
     workflow_runs,
 )
+from mutoscope.platform.catalog.weights import points_now
 from mutoscope.platform.durations import spell_duration
 from mutoscope.platform.errors import UnknownReference
 from mutoscope.platform.refs import SHOWN_DIGITS
@@ -79,7 +80,7 @@ class Reasons:
             if standing.state == "present" and standing.reasons:
                 found.append(f"{path} of {kind}:{container[:SHOWN_DIGITS]}, kept: {standing.reasons[0]}")
                 break
-        return Standing(row.state, tuple(found), row.collected_at, row.purged_at)
+        return Standing(row.state, tuple(dict.fromkeys(found)), row.collected_at, row.purged_at)
 
 
 def _pinned(connection: Connection, digest: str) -> Iterator[str]:
@@ -109,15 +110,10 @@ def _pinned(connection: Connection, digest: str) -> Iterator[str]:
 
 
 def _aliases(connection: Connection, digest: str) -> Iterator[str]:
-    if digest not in set(connection.execute(aliased()).scalars()):
-        return
-    newest = select(func.max(weight_aliases.c.id)).group_by(
-        weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name
-    )
     query = (
         select(weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name)
         .join(weight_versions, weight_aliases.c.version_id == weight_versions.c.id)
-        .where(weight_aliases.c.id.in_(newest), weight_versions.c.artifact_digest == digest)
+        .where(points_now(), weight_versions.c.artifact_digest == digest)
         .order_by(weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name)
     )
     yield from (f"alias {card}/{component}@{name}" for card, component, name in connection.execute(query))

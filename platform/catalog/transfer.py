@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, or_, select
 
 from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import closure
@@ -37,7 +37,7 @@ from mutoscope.platform.catalog.tables import (
     weight_versions,
     workflow_runs,
 )
-from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, points_now, to_version
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 from mutoscope.platform.refs import ArtifactRef
 
@@ -136,9 +136,6 @@ class Extract:
 
     def weight_aliases(self) -> Iterator[Alias]:
         """Those that point into the closure now."""
-        newest = select(func.max(weight_aliases.c.id)).group_by(
-            weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name
-        )
         query = (
             select(
                 weight_aliases.c.card,
@@ -147,7 +144,7 @@ class Extract:
                 weight_aliases.c.version_id,
             )
             .join(weight_versions, weight_versions.c.id == weight_aliases.c.version_id)
-            .where(weight_aliases.c.id.in_(newest))
+            .where(points_now())
         )
         named = self._rows(query, weight_versions.c.artifact_digest, self.closure.named)
         yield from sorted((Alias(*row) for row in named), key=lambda a: (a.card, a.component, a.name))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, insert, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -255,6 +255,14 @@ _ALL_ALIASED = (
     )
     .order_by(weight_versions.c.component)
 )
+
+
+def points_now() -> ColumnElement[bool]:
+    """Whether a row of `weight_aliases` is its alias's newest: where it points now."""
+    newest = select(func.max(weight_aliases.c.id)).group_by(
+        weight_aliases.c.card, weight_aliases.c.component, weight_aliases.c.name
+    )
+    return weight_aliases.c.id.in_(newest)
 
 
 def _aliased(card: str, component: str, name: str) -> Select[Any]:
