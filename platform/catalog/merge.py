@@ -1,11 +1,7 @@
 """Rows that arrive from another catalog: entered where they are new, compared where they are not.
 
 Ids of runs and digests mean the same everywhere, so most rows simply meet again. Two things are local, and
-settled here: the numbers of weight versions, and where aliases point.
-
-- A version whose bytes have a name for that component here already keeps that name. One whose number is taken
-  by other bytes gets the next free one, and says in its metrics what it was called (``origin``).
-- Aliases stay where they are, but for one that the caller names.
+settled in `merge_versions`: the numbers of weight versions, and where aliases point.
 
 A run that is here already must be the same, edges included. A run that is new, and made other bytes than one
 here under an equal memo key, is a determinism incident like any other.
@@ -29,20 +25,19 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import roles, to_run
 from mutoscope.platform.catalog.graph import Edge
 from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.merge_versions import ArrivingVersions
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import (
     calls,
     edges,
     incidents,
     runs,
-    weight_aliases,
-    weight_versions,
     workflow_runs,
 )
 from mutoscope.platform.catalog.transfer import Alias, Transfer, parents_first
-from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workflows import WorkflowRecord
-from mutoscope.platform.errors import CatalogError, UnknownReference
+from mutoscope.platform.errors import CatalogError
 from mutoscope.platform.ids import new_id
 
 T = TypeVar("T")
@@ -138,8 +133,8 @@ class _Merge:
         self._connection = connection
         self._bulk = Bulk(database, connection)
         self._new_runs: set[str] = set()
-        self._versions: dict[str, str] = {}  # id there to id here
         self.result = Merged()
+        self._versions = ArrivingVersions(connection, self.result.renamed, self.result.moved)
 
     def enter(self, arrivals: Arrivals, alias: str | None) -> None:
         """A row before what refers to it."""
@@ -151,9 +146,9 @@ class _Merge:
         new["edges"] = self._enter_edges(arrivals.edges())
         new["calls"] = sum(map(self._enter_calls, batched(arrivals.calls(), _BATCH)))
         new["incidents"] = sum(map(self._enter_incidents, batched(arrivals.incidents(), _BATCH)))
-        new["weight_versions"] = self._enter_versions(arrivals.weight_versions())
+        new["weight_versions"] = self._versions.enter(arrivals.weight_versions())
         if alias is not None:
-            self._move_alias(alias, arrivals.weight_aliases())
+            self._versions.move_alias(alias, arrivals.weight_aliases())
         for batch in batched(sorted(self._new_runs), _BATCH):
             self._look_for_disagreements(batch)
 
@@ -274,84 +269,6 @@ class _Merge:
             and_(incidents.c.run_id == two, incidents.c.earlier_run_id == one),
         )
         return self._connection.execute(select(incidents.c.id).where(pair).limit(1)).first() is not None
-
-    # Weight versions
-
-    def _enter_versions(self, found: Iterable[WeightVersion]) -> int:
-        arriving = parents_first(list(found))
-        before = self._versions_of({(version.card, version.component) for version in arriving})
-        ids = {version.id: version for version in before}
-        named = {(v.card, v.component, v.digest): v for v in reversed(before)}
-        taken = {(v.card, v.component, v.ordinal) for v in before}
-        fresh: list[WeightVersion] = []
-        for version in arriving:
-            here = ids.get(version.id) or named.get((version.card, version.component, version.digest))
-            if here is None:
-                here = self._settle(version, taken)
-                taken.add((here.card, here.component, here.ordinal))
-                fresh.append(here)
-            elif (here.card, here.component, here.digest) != (
-                version.card,
-                version.component,
-                version.digest,
-            ):
-                raise CatalogError(
-                    f"version {version.id} is {here} here and {version} there: nothing was entered"
-                )
-            self._versions[version.id] = here.id
-            if str(here) != str(version):
-                self.result.renamed[str(version)] = str(here)
-        for version in fresh:
-            row = asdict(version)
-            row["artifact_digest"] = row.pop("digest")
-            self._connection.execute(insert(weight_versions).values(**row))
-        return len(fresh)
-
-    def _settle(self, version: WeightVersion, taken: set[tuple[str, str, int]]) -> WeightVersion:
-        """The version as it will be here: under its own number where that is free."""
-        parent = self._versions.get(version.parent_id) if version.parent_id else None
-        settled = replace(version, parent_id=parent)
-        if (version.card, version.component, version.ordinal) not in taken:
-            return settled
-        numbers = [n for card, part, n in taken if (card, part) == (version.card, version.component)]
-        metrics = {**(version.metrics or {}), "origin": str(version)}
-        return replace(settled, ordinal=max(numbers) + 1, metrics=metrics)
-
-    def _versions_of(self, components: set[tuple[str, str]]) -> list[WeightVersion]:
-        """Every version of those components, oldest first."""
-        found: list[WeightVersion] = []
-        for card, component in sorted(components):
-            query = (
-                select(*VERSION_COLUMNS)
-                .where(weight_versions.c.card == card, weight_versions.c.component == component)
-                .order_by(weight_versions.c.ordinal)
-            )
-            found += [to_version(row) for row in self._connection.execute(query)]
-        return found
-
-    def _move_alias(self, name: str, found: Iterable[Alias]) -> None:
-        arriving = list(found)
-        wanted = [alias for alias in arriving if alias.name == name]
-        if not wanted:
-            known = ", ".join(sorted({alias.name for alias in arriving})) or "none"
-            raise UnknownReference(f"no weights arrive under the alias {name!r}: there are {known}")
-        for alias in wanted:
-            target = self._versions.get(alias.version_id)
-            if target is None:
-                raise CatalogError(f"alias {alias.name} of {alias.card}/{alias.component} leads nowhere")
-            place = (
-                weight_aliases.c.card == alias.card,
-                weight_aliases.c.component == alias.component,
-                weight_aliases.c.name == name,
-            )
-            newest = select(func.max(weight_aliases.c.id)).where(*place).scalar_subquery()
-            query = select(weight_aliases.c.version_id).where(weight_aliases.c.id == newest)
-            if self._connection.execute(query).scalar() == target:
-                continue
-            row = {"card": alias.card, "component": alias.component, "name": name, "version_id": target}
-            self._connection.execute(insert(weight_aliases).values(**row, created_at=now()))
-            moved = select(*VERSION_COLUMNS).where(weight_versions.c.id == target)
-            self.result.moved.append(str(to_version(self._connection.execute(moved).one())))
 
 
 def _fresh(noun: str, batch: Sequence[T], known: Mapping[str, T], local: frozenset[str]) -> list[T]:
