@@ -139,7 +139,10 @@ class ByteCheck:
             return finding("damaged-bytes", name, digest, size=row.size)
         if condition == "missing":
             return self._absent(row)
-        size = self.store.size(digest)
+        try:
+            size = self.store.size(digest)
+        except ArtifactMissing:
+            return self._absent(row)
         if size != row.size:
             return finding("wrong-size", name, digest, detail=f"{row.size} instead of {size} bytes")
         if self._writable(digest):

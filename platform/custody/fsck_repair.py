@@ -16,7 +16,7 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.custody.fsck_bytes import ANYONE_MAY_WRITE
 from mutoscope.platform.custody.fsck_findings import Finding
 from mutoscope.platform.custody.fsck_rows import listed_members
-from mutoscope.platform.errors import ArtifactError
+from mutoscope.platform.errors import ArtifactError, ArtifactMissing
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ class Repairer:
         if repair is None:
             return Repair(finding, None, self._remake(finding.digest) if finding.is_fault else None)
         faults.hit("fsck.before_repair")
-        return repair(finding, finding.digest)
+        try:
+            return repair(finding, finding.digest)
+        except (ArtifactMissing, FileNotFoundError):
+            return Repair(finding, "nothing: it was collected meanwhile")
 
     def _trashed(self, finding: Finding, digest: str) -> Repair:
         if self._store.restore(digest):

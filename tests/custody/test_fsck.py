@@ -377,6 +377,35 @@ def test_no_transaction_is_open_while_bytes_are_read(world: World, monkeypatch: 
     assert faults(world) == []
 
 
+@pytest.mark.parametrize(("looks", "repair"), [(1, False), (1, True), (2, True)])
+def test_what_is_collected_between_two_looks_is_nobodys_fault(
+    world: World, monkeypatch: pytest.MonkeyPatch, looks: int, repair: bool
+) -> None:
+    read, digest, seen = world.store.verify, world.image.digest, 0
+
+    def collected_afterwards(wanted: str) -> str:
+        nonlocal seen
+        condition = read(wanted)
+        seen += wanted == digest
+        if wanted == digest and seen == looks:
+            execute(
+                world.catalog,
+                "update artifacts set state = 'tombstone', collected_at = 1, purged_at = 1 where digest = :d",
+                d=digest,
+            )
+            assert world.store.trash(digest)
+            assert world.store.purge(digest)
+        return condition
+
+    size_in_the_row(world)
+    monkeypatch.setattr(world.store, "verify", collected_afterwards)
+    report, _ = check(world, repair=repair)
+    assert seen >= looks
+    assert report.clean
+    assert world.catalog.incidents.list() == [], "it was not lost"
+    assert faults(world) == []
+
+
 def test_repairing_twice_changes_nothing_more(world: World) -> None:
     flip(world.store, world.image.digest)
     remove(world.store, world.video.digest)
