@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mutoscope.platform.catalog.collections import CollectionRecord
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.custody.candidates import Candidate
-    from mutoscope.platform.custody.plan import Plan
+    from mutoscope.platform.custody.plan import Heap, Plan
 
 GRACE = "7d"
 
@@ -66,7 +66,7 @@ def gc(
             done = Collector(home.catalog, home.store, also=others, report=report).collect(seconds)
     if not dry_run:
         return print_collection(done, json)
-    return render.emit_json(_plain(looked)) if json else _print_plan(looked, grace)
+    return render.emit_json(_plain(looked)) if json else _print_plan(looked, grace, seconds)
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def print_collection(done: CollectionRecord, json: bool) -> None:
         return render.emit_json(asdict(done))
     counts = done.counts
     for name, words in (
-        ("collected", "now in the trash"),
-        ("orphans", "without a record, now in the trash"),
+        ("collected", "moved to the trash"),
+        ("orphans", "without a record, moved to the trash"),
         ("removed", "removed for good"),
     ):
         if counts[name]:
@@ -102,7 +102,11 @@ def print_collection(done: CollectionRecord, json: bool) -> None:
     return None
 
 
-def _print_plan(looked: Plan, grace: str) -> None:
+def _heap(heap: Heap) -> str:
+    return f"{heap.count:,}, {render.size(heap.size)}" if heap.count else "nothing"
+
+
+def _print_plan(looked: Plan, grace: str, grace_seconds: float) -> None:
     total = looked.total
     if not total.count:
         render.say("nothing would go")
@@ -117,11 +121,12 @@ def _print_plan(looked: Plan, grace: str) -> None:
     if looked.replayable:
         _print_candidates("first to go", looked.replayable)
     if looked.orphans.count:
-        render.say(
-            f"bytes without a record, older than {grace}: {looked.orphans.count:,}, "
-            f"{render.size(looked.orphans.size)}"
-        )
-    render.say(f"in the trash already: {looked.trash.count:,}, {render.size(looked.trash.size)}")
+        render.say(f"bytes without a record, older than {grace}: {_heap(looked.orphans)}")
+    render.say(f"in the trash already: {_heap(looked.trash)}")
+    if looked.removable.count:
+        render.say(f"in the trash for longer than {grace}, to be removed for good: {_heap(looked.removable)}")
+    if looked.total.count and not grace_seconds:
+        render.say("without a grace period, what would go is removed for good at once")
     for user in looked.strangers:
         render.note(f"note: the store is also used by {user}: a collection needs --also URL, or --forget ID")
 

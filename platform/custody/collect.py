@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from mutoscope.platform import faults
-from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts import ArtifactStore, StoredObject
 from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.collections import COLLECTION_SECONDS, CollectionRecord
@@ -179,11 +179,11 @@ class Collector:
         require_all(self._store, (self._catalog, *self._also))
         done = 0
         for batch in batched(self._store.trashed(), BATCH):
-            self._judge(record, clock, {stored.digest: stored.modified for stored in batch})
+            self._judge(record, clock, {stored.digest: stored for stored in batch})
             done += len(batch)
             self._report("trash", done, 0)
 
-    def _judge(self, record: CollectionRecord, clock: float, trashed: dict[str, float]) -> None:
+    def _judge(self, record: CollectionRecord, clock: float, trashed: dict[str, StoredObject]) -> None:
         grace = record.grace_seconds
         writing = self._writing()
         elsewhere = self._present_elsewhere(list(trashed))
@@ -197,11 +197,14 @@ class Collector:
         _each(self._store.purge, verdict.remove)
         self._at("gc.after_purge")
         patience = max(grace, writing + _SLACK_SECONDS)
-        aged = [digest for digest in verdict.unknown if clock - trashed[digest] > patience]
+        aged = [digest for digest in verdict.unknown if clock - trashed[digest].modified > patience]
         _each(self._store.purge, aged)
-        self._catalog.collections.add(
-            record.id, self._holder, {"restored": len(verdict.restore) + len(elsewhere)}
-        )
+        counts = {
+            "restored": len(verdict.restore) + len(elsewhere),
+            "removed": len(aged),
+            "removed_bytes": sum(trashed[digest].size for digest in aged),
+        }
+        self._catalog.collections.add(record.id, self._holder, counts)
 
     def _leftovers(self, record: CollectionRecord, clock: float) -> None:
         count = self._store.discard_unfinished(clock - max(record.grace_seconds, _LEFTOVER_SECONDS))

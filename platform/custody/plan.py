@@ -34,6 +34,7 @@ class Plan:
             computing first.
         orphans: bytes without a row, old enough to go.
         trash: what lies in the trash already.
+        removable: of that, what has been there for longer than the grace period: it would be gone for good.
         strangers: registered catalogs that were not given; a collection would refuse.
     """
 
@@ -42,6 +43,7 @@ class Plan:
     replayable: Sequence[Candidate]
     orphans: Heap
     trash: Heap
+    removable: Heap
     strangers: Sequence[StoreUser]
 
     @property
@@ -71,7 +73,7 @@ def plan(
             found.largest(shown),
             found.replayable(shown),
             _orphans((catalog, *also), store, catalog.reachability.now() - grace_seconds, report),
-            _trash(store),
+            *_trash((catalog, *also), store, grace_seconds, report),
             [user for user in users(store) if user.id not in known],
         )
 
@@ -89,8 +91,21 @@ def _orphans(catalogs: Sequence[Catalog], store: ArtifactStore, before: float, r
     return Heap(count, size)
 
 
-def _trash(store: ArtifactStore) -> Heap:
-    count = size = 0
-    for item in store.trashed():
-        count, size = count + 1, size + item.size
-    return Heap(count, size)
+def _trash(
+    catalogs: Sequence[Catalog], store: ArtifactStore, grace_seconds: float, report: Report
+) -> tuple[Heap, Heap]:
+    """What lies in the trash, and what of it no catalog holds back any more."""
+    count = size = old_count = old_size = 0
+    before = catalogs[0].reachability.now() - grace_seconds
+    for batch in batched(store.trashed(), BATCH):
+        digests = [item.digest for item in batch]
+        known = {digest for catalog in catalogs for digest in catalog.tombstones.states(digests)}
+        young = {
+            digest for catalog in catalogs for digest in catalog.tombstones.unready(digests, grace_seconds)
+        }
+        young |= {item.digest for item in batch if item.digest not in known and item.modified >= before}
+        old = [item.size for item in batch if item.digest not in young]
+        count, size = count + len(batch), size + sum(item.size for item in batch)
+        old_count, old_size = old_count + len(old), old_size + sum(old)
+        report("trash", count, 0)
+    return Heap(count, size), Heap(old_count, old_size)
