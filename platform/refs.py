@@ -34,6 +34,13 @@ KINDS = (
 SHOWN_DIGITS = 12
 """Hex digits of a digest shown to people: 48 bits, unique by all odds among millions of artifacts."""
 
+
+def check_kind(kind: str | None) -> None:
+    """Raise InvalidParameter for what is no kind of artifact; None, for all kinds, is fine."""
+    if kind is not None and kind not in KINDS:
+        raise InvalidParameter("kind", kind, f"use one of {', '.join(KINDS)}")
+
+
 _EXTENSIONS = {
     "image/png": ".png",
     "image/jpeg": ".jpg",

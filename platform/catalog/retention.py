@@ -22,7 +22,7 @@ from mutoscope.platform.catalog.tables import retention_rules
 from mutoscope.platform.durations import spell_duration
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
-from mutoscope.platform.refs import KINDS
+from mutoscope.platform.refs import check_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Retention:
             InvalidParameter: the name is taken or cannot be used, the kind is none, or the time is negative.
         """
         check_name("name", name)
-        if kind is not None and kind not in KINDS:
-            raise InvalidParameter("kind", kind, f"use one of {', '.join(KINDS)}")
+        check_kind(kind)
         if keep_seconds < 0:
             raise InvalidParameter("keep", keep_seconds, "use 0 or more seconds")
         values = {"name": name, "kind": kind, "workflow": workflow, "keep_seconds": keep_seconds}

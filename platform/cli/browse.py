@@ -25,7 +25,7 @@ def list_recent(
         str | None, typer.Option(help="Only this kind: image, video, latent, weights, ...")
     ] = None,
     workflow: Annotated[
-        str | None, typer.Option(help="Only what this workflow (its id) made or ran.")
+        str | None, typer.Option(help="Only what this workflow, by name or id, made or ran.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -35,9 +35,12 @@ def list_recent(
     Example: mutoscope ls --kind video --limit 5
     """
     from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.refs import check_kind
 
     home = Home()
+    workflow = home.workflow_id(workflow) if workflow is not None else None
     if what == "artifacts":
+        check_kind(kind)
         _list_artifacts(home, kind, workflow, limit, json)
     elif what == "runs":
         _list_runs(home, kind, limit, json)
@@ -53,7 +56,9 @@ def _list_artifacts(home: Home, kind: str | None, workflow: str | None, limit: i
     render.table(
         ["artifact", "size", "about"],
         [(str(ref), render.size(ref.size), _about(home, ref)) for ref in found],
-        empty="nothing yet: `mutoscope demo` makes a first video",
+        empty="none of these yet"
+        if kind or workflow
+        else "nothing yet: `mutoscope demo` makes a first video",
     )
 
 
@@ -84,7 +89,7 @@ def _list_runs(home: Home, kind: str | None, limit: int, json: bool) -> None:
             )
             for run in found
         ],
-        empty="no run yet",
+        empty=f"no {kind} run yet" if kind else "no run yet",
     )
 
 
@@ -105,12 +110,17 @@ def _list_workflows(home: Home, workflow: str | None, limit: int, json: bool) ->
             )
             for run in found
         ],
-        empty="no workflow has run yet",
+        empty=f"{workflow} has not run yet" if workflow else "no workflow has run yet",
     )
 
 
 def show(
-    what: Annotated[str, typer.Argument(help="An artifact (video:3fa9), or the beginning of a run's id.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="An artifact (video:3fa9), weights (flux-t2i/transformer@1) or the beginning of a run's id."
+        ),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show everything known about an artifact, a run or a workflow run.
@@ -124,11 +134,23 @@ def show(
     if json:
         render.emit_json(described)
         return
-    render.pairs({name: value for name, value in described.items() if not isinstance(value, dict)})
+    render.pairs(
+        {name: _said(name, value) for name, value in described.items() if not isinstance(value, dict)}
+    )
+    if "outputs" in described:
+        refs = {slot: home.catalog.artifacts.get(digest) for slot, digest in described["outputs"].items()}
+        described["outputs"] = {slot: str(ref) for slot, ref in refs.items()}
     for section, values in described.items():
         if isinstance(values, dict) and values:
             render.say(section)
             render.pairs(values, indent=2)
+
+
+def _said(name: str, value: Any) -> Any:
+    """A fact about an artifact as a person reads it; JSON keeps what it is."""
+    if name == "present":
+        return "yes" if value else "no"
+    return f"{render.size(value)} ({value:,} bytes)" if name == "size" and value >= 1024 else value
 
 
 def describe(home: Home, what: str) -> dict[str, Any]:
@@ -138,10 +160,11 @@ def describe(home: Home, what: str) -> dict[str, Any]:
         UnknownReference: neither an artifact nor a run goes by that name.
         AmbiguousReference: several do.
     """
+    from mutoscope.platform.cli.lineage import resolve
     from mutoscope.platform.errors import UnknownReference
 
     try:
-        return describe_artifact(home, home.catalog.artifacts.resolve(what))
+        return describe_artifact(home, home.catalog.artifacts.resolve(resolve(home, what)))
     except UnknownReference as unknown:
         with suppress(UnknownReference):
             return describe_run(home, home.catalog.runs.find(what))

@@ -86,6 +86,18 @@ class Home:
             self.__dict__["settings"] = get_settings()
         return record
 
+    def workflow_id(self, name: str) -> str:
+        """The id, under which rows know a workflow, of one that goes by that name or id.
+
+        Raises:
+            UnknownWorkflow: none is declared under that name, and none has run.
+        """
+        from mutoscope.platform.orchestration.registry import discover
+
+        if self.catalog.workflows.list(workflow=name, limit=1):
+            return name
+        return discover().get(name).id
+
     def run_page_url(self, run: WorkflowRecord) -> str:
         """Address of a workflow run's browse page in the store."""
         return self.runtime.run_page_url(run.id, run.workflow, run.parameters)

@@ -33,7 +33,9 @@ def impact(
     """
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.cli.lineage import resolve
+    from mutoscope.platform.refs import check_kind
 
+    check_kind(kind)
     home = Home()
     digest = resolve(home, reference)
     found = home.catalog.lineage.impact(digest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,8 @@ from mutoscope.platform.cli import render
 if TYPE_CHECKING:
     from mutoscope.platform.catalog import Incident
     from mutoscope.platform.cli.home import Home
+
+Kind = Literal["determinism", "damage", "loss"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +25,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_incidents(
-    kind: Annotated[str | None, typer.Option(help="Only this kind: determinism, damage or loss.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only this kind.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

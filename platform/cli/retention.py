@@ -33,11 +33,12 @@ def add(
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.durations import parse_duration
 
-    seconds = parse_duration("keep", keep)
-    rule = Home().catalog.retention.add(name, seconds, kind=kind, workflow=workflow)
+    seconds, home = parse_duration("keep", keep), Home()
+    within = home.workflow_id(workflow) if workflow is not None else None
+    rule = home.catalog.retention.add(name, seconds, kind=kind, workflow=within)
     if json:
         return render.emit_json(asdict(rule))
-    render.say(f"{rule}, then {kind or 'everything'}{f' of {workflow}' if workflow else ''} may go")
+    render.say(f"{rule}, then {kind or 'everything'}{f' of {within}' if within else ''} may go")
     return render.say("`mutoscope gc --dry-run` shows what that is")
 
 

@@ -73,7 +73,7 @@ def show(
     if json:
         render.emit_json({**described, **held})
     else:
-        render.pairs(described)
+        render.pairs(described | {"created_at": None, "created": render.clock(found.created_at)})
         contents.show(held, tensors=tensors)
 
 
@@ -118,7 +118,9 @@ def made(
     Example: mutoscope weights made flux-t2i/transformer@1 --kind image
     """
     from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.refs import check_kind
 
+    check_kind(kind)
     home = Home()
     found = home.catalog.weights.get(version)
     kinds = (kind,) if kind is not None else ()

@@ -104,6 +104,19 @@ def test_show_finds_runs_by_the_beginning_of_their_id(world: World, mutoscope: C
     assert world.video_run in mutoscope("show", world.video_run).out
 
 
+def test_show_takes_versions_and_names_outputs(world: World, catalog: Catalog, mutoscope: Command) -> None:
+    shown = mutoscope("show", "flux-t2i/transformer@live").out.splitlines()
+    assert shown[0].split() == ["artifact", str(world.weights)]
+    (asked,) = catalog.workflows.list()
+    assert f"  video  {world.video}" in mutoscope("show", asked.id).out.splitlines()
+
+
+def test_ls_takes_a_workflow_by_name(world: World, mutoscope: Command) -> None:
+    (asked,) = json.loads(mutoscope("ls", "workflows", "--workflow", "text_to_video", "--json").out)
+    assert asked["workflow"] == "image_video.t2i_i2v"
+    assert mutoscope("ls", "--kind", "audio").out == "none of these yet\n"
+
+
 def test_show_survives_bytes_that_are_gone(world: World, store: ArtifactStore, mutoscope: Command) -> None:
     path = store.local_path(world.image.digest)
     assert path is not None
@@ -183,6 +196,11 @@ def test_cards_need_no_catalog(home: Path, mutoscope: Command) -> None:
         (("show", "what is this"), 2, "is not an artifact"),
         (("lineage", "video:zz"), 2, "is not an artifact"),
         (("get", "video:0000"), 2, "no artifact is named"),
+        (("ls", "--kind", "film"), 2, "use one of image, video"),
+        (("ls", "--workflow", "nope"), 2, "workflow 'nope' is unknown: use one of"),
+        (("impact", "flux-t2i/transformer@1", "--kind", "film"), 2, "use one of image, video"),
+        (("weights", "made", "flux-t2i/transformer@1", "--kind", "film"), 2, "use one of image, video"),
+        (("show", "flux-t2i/transformer@9"), 2, "no weights are named"),
         (("weights", "show", "flux-t2i/nothing@1"), 2, "no weights are named"),
         (("weights", "list", "nocard"), 2, "use one of flux-t2i"),
         (("weights", "import", "flux-t2i", "/nowhere"), 2, "/nowhere"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -42,7 +44,7 @@ SCRATCH = ("retention", "add", "scratch", "--kind", "latent", "--workflow", "ima
 
 def test_a_round_from_rule_to_removal(held: Holdings, latent: ArtifactRef, mutoscope: Command) -> None:
     film = held.make("film", "video", age=10 * DAY)
-    assert mutoscope("gc", "--dry-run").out == "nothing would go\nin the trash already: 0, 0 B\n"
+    assert mutoscope("gc", "--dry-run").out == "nothing would go\nin the trash already: nothing\n"
     assert mutoscope("gc", "--why", str(latent)).out.splitlines() == [
         f"{latent} is kept by",
         "  no rule speaks of latent made by image_video.t2i_i2v",
@@ -61,24 +63,31 @@ def test_a_round_from_rule_to_removal(held: Holdings, latent: ArtifactRef, mutos
         "",
         "FIRST TO GO          SIZE     TO MAKE AGAIN  PER SECOND",
         f"{latent}  6.8 KiB  0.5 s          13.7 KiB",
-        "in the trash already: 0, 0 B",
+        "in the trash already: nothing",
     ]
     assert mutoscope("gc", "--why", str(latent)).out == (
         f"{latent} is kept by nothing: the next collection takes it\n"
     )
 
-    assert mutoscope("gc").out == "1 now in the trash, 6.8 KiB\n"
+    assert mutoscope("gc").out == "1 moved to the trash, 6.8 KiB\n"
     assert held.states(latent, film) == ["tombstone, in the trash", "present"]
     assert "; it can be brought back until " in mutoscope("gc", "--why", str(latent)).out
     assert str(latent) in mutoscope("lineage", str(latent)).out, "lineage still answers"
 
     assert mutoscope("trash", "list").out.splitlines()[1].startswith(f"{latent}  6.8 KiB")
+    assert mutoscope("gc", "--dry-run").out == "nothing would go\nin the trash already: 1, 6.8 KiB\n"
+    assert mutoscope("gc", "--dry-run", "--grace", "0s").out.splitlines()[1:] == [
+        "in the trash already: 1, 6.8 KiB",
+        "in the trash for longer than 0s, to be removed for good: 1, 6.8 KiB",
+    ]
     assert mutoscope("trash", "restore", str(latent)).out == f"{latent} is back, 6.8 KiB\n"
     assert mutoscope("trash", "restore", str(latent)).out == f"{latent} was not in the trash: nothing to do\n"
 
     held.age(latent, 10 * DAY)
+    at_once = "without a grace period, what would go is removed for good at once"
+    assert mutoscope("gc", "--dry-run", "--grace", "0s").out.splitlines()[-1] == at_once
     assert mutoscope("gc", "--grace", "0s").out == (
-        "1 now in the trash, 6.8 KiB\n1 removed for good, 6.8 KiB\n"
+        "1 moved to the trash, 6.8 KiB\n1 removed for good, 6.8 KiB\n"
     )
     assert mutoscope("gc").out == "nothing to collect\n"
     assert "its bytes were removed for good" in mutoscope("gc", "--why", str(latent)).out
@@ -115,7 +124,7 @@ def test_pins(held: Holdings, latent: ArtifactRef, mutoscope: Command) -> None:
     assert (taken.code, "a pin of that name keeps" in taken.err) == (2, True)
     assert mutoscope("unpin", "release-3").out == f"{latent} is no longer kept as release-3\n"
     assert mutoscope("unpin", "release-3").code == 2
-    assert mutoscope("gc").out == "1 now in the trash, 6.8 KiB\n"
+    assert mutoscope("gc").out == "1 moved to the trash, 6.8 KiB\n"
 
 
 def test_rules_are_listed_and_removed(catalog: Catalog, mutoscope: Command) -> None:
@@ -138,10 +147,38 @@ def test_rules_are_listed_and_removed(catalog: Catalog, mutoscope: Command) -> N
     assert mutoscope("retention", "add", "films", "--kind", "film", "--keep", "7d").code == 2
 
 
+def test_a_rule_names_a_workflow_as_run_does(catalog: Catalog, mutoscope: Command) -> None:
+    named = ("retention", "add", "films", "--workflow", "text_to_video", "--keep", "7d", "--json")
+    assert json.loads(mutoscope(*named).out)["workflow"] == "image_video.t2i_i2v", "as rows name it"
+    refused = mutoscope("retention", "add", "typo", "--workflow", "text_to_vidoe", "--keep", "7d")
+    assert (refused.code, "use one of" in refused.err) == (2, True)
+    catalog.workflows.start("mine.retired", {})
+    retired = ("retention", "add", "old", "--workflow", "mine.retired", "--keep", "7d")
+    assert mutoscope(*retired).code == 0, "it has run, and is declared no more"
+
+
+def test_bytes_without_a_record_are_counted_when_they_go(held: Holdings, mutoscope: Command) -> None:
+    stray = held.put("stray")
+    path = held.store.local_path(stray.digest)
+    assert path is not None
+    os.utime(path, (1, 1))
+    assert mutoscope("gc", "--grace", "1h").out == "1 without a record, moved to the trash, 50 B\n"
+    (trashed,) = held.store.trashed()
+    assert mutoscope("gc", "--dry-run", "--grace", "1h").out.splitlines()[1:] == [
+        "in the trash already: 1, 50 B"
+    ]
+    os.utime(urlsplit(held.store.root_url).path + "/" + trashed.name, (1, 1))
+    assert mutoscope("gc", "--dry-run", "--grace", "1h").out.splitlines()[-1] == (
+        "in the trash for longer than 1h, to be removed for good: 1, 50 B"
+    )
+    assert mutoscope("gc", "--grace", "1h").out == "1 removed for good, 50 B\n"
+
+
 def test_everything_speaks_json(held: Holdings, latent: ArtifactRef, mutoscope: Command) -> None:
     assert json.loads(mutoscope(*SCRATCH, "--keep", "7d", "--json").out)["name"] == "scratch"
     looked = json.loads(mutoscope("gc", "--dry-run", "--json").out)
     assert looked["total"] == {"count": 1, "size": latent.size}
+    assert looked["removable"] == {"count": 0, "size": 0}
     assert looked["replayable"][0]["bytes_per_second"] == latent.size / 0.5
     assert json.loads(mutoscope("gc", "--why", str(latent), "--json").out)["reasons"] == []
     assert json.loads(mutoscope("gc", "--json").out)["counts"]["collected"] == 1
@@ -170,7 +207,7 @@ def test_a_store_that_another_catalog_uses(
     assert refused.code == 2
     assert f"is also used by {second.url} on" in refused.err
     assert second.url in mutoscope("gc", "--dry-run").err
-    assert mutoscope("gc", "--grace", "0s", "--also", second.url).out == "1 now in the trash, 6.8 KiB\n"
+    assert mutoscope("gc", "--grace", "0s", "--also", second.url).out == "1 moved to the trash, 6.8 KiB\n"
     assert held.store.contains(latent.digest), "the other catalog has it"
     assert mutoscope("gc", "--forget", second.identity()[:8]).out.startswith(f"forgotten: {second.url} on")
     assert mutoscope("gc", "--grace", "0s").out == "1 removed for good, 6.8 KiB\n"
