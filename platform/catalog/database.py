@@ -173,6 +173,9 @@ def _with_driver(url: URL) -> URL:
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in DIALECTS:
         raise ArgumentError(f"{url.get_backend_name()} is not supported")
+    if url.get_backend_name() != "sqlite" and "@" in f"{url.host}{url.database}":
+        # A password's rest would be taken for a host, and shown as one.
+        raise ArgumentError("a second @: write %40 where a password holds one")
     return url
 
 

@@ -76,6 +76,8 @@ def test_an_unreachable_host(caplog: pytest.LogCaptureFixture, where: str) -> No
         f"postgresql://user:{SECRET}@host:port/db",
         f"mysql://user:{QUOTED}@host/db?ssl=1",
         f"user:{SECRET}@host/db",
+        "postgresql://user:its@hush@host/db",
+        "postgresql://user:its@hush/@host/db",
         f"postgresql://user@host:port/db?password={QUOTED}",
     ],
 )
