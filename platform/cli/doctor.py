@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.ids import new_id
 
 if TYPE_CHECKING:
     from mutoscope.platform.cli.home import Home
@@ -122,8 +123,13 @@ def _home(home: Home) -> Iterator[Finding]:
 
 def _store(home: Home) -> Iterator[Finding]:
     home.store.check_writable()
-    ref = home.store.put(PROBE, kind="text", media_type="text/plain")
-    if home.store.get(ref.digest) == PROBE:
+    # Of its own each time: two doctors at once do not take each other's away.
+    probe = PROBE + new_id().encode()
+    ref = home.store.put(probe, kind="text", media_type="text/plain")
+    sound = home.store.get(ref.digest) == probe
+    home.store.trash(ref.digest)
+    home.store.purge(ref.digest)
+    if sound:
         yield Finding("store", "ok", f"{home.store.root_url} takes and gives bytes")
     else:
         yield Finding(

@@ -47,6 +47,13 @@ def test_a_home_that_was_never_up(home: Path, mutoscope: Command) -> None:
     assert "create it with `mutoscope up`" in result.out
 
 
+def test_the_probe_leaves_nothing(prepared: Home, mutoscope: Command) -> None:
+    before = {stored.digest for stored in prepared.store.inventory()}
+    assert findings(mutoscope)["store"]["level"] == "ok"
+    assert {stored.digest for stored in prepared.store.inventory()} == before
+    assert list(prepared.store.trashed()) == []
+
+
 def test_a_prepared_home_without_a_stack(prepared: Home, mutoscope: Command) -> None:
     levels = {check: finding["level"] for check, finding in findings(mutoscope).items()}
     assert (levels["catalog"], levels["weights"], levels["workers"]) == ("ok", "ok", "warn")
