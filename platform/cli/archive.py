@@ -127,9 +127,11 @@ def _print(done: Imported) -> None:
     render.pairs(
         {
             "would be new" if done.dry_run else "new": ", ".join(
-                f"{count} {table.replace('_', ' ')}" for table, count in merged.new.items() if count
+                _counted(count, table.replace("_", " ")) for table, count in merged.new.items() if count
             ),
-            "bytes stored": f"{done.stored} objects ({render.size(done.stored_bytes)})"
+            "bytes to store" if done.dry_run else "bytes stored": (
+                f"{_counted(done.stored, 'objects')} ({render.size(done.stored_bytes)})"
+            )
             if done.stored
             else None,
             "without bytes": (done.manifest.left_out + done.manifest.collected) or None,
@@ -140,10 +142,18 @@ def _print(done: Imported) -> None:
         render.say(f"{there} is {here} here")
     if merged.disagreements:
         render.say(
-            f"{merged.disagreements} runs made other bytes than equal runs here: see `mutoscope incidents`"
+            f"{_counted(merged.disagreements, 'runs')} made other bytes than equal runs here: "
+            "see `mutoscope incidents list`"
         )
     for root in done.manifest.roots:
         render.say(root.name)
+
+
+def _counted(count: int, things: str) -> str:
+    """A count of rows: 1 run, 4 runs, 1 weight alias, 3,000 artifacts."""
+    if count == 1:
+        things = things.removesuffix("es") if things.endswith("ses") else things.removesuffix("s")
+    return f"{count:,} {things}"
 
 
 def _plain(done: Imported) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def _summarise(report: Report, deep: bool, repair: bool, seconds: float) -> None
         f"checked {tally.rows} artifacts and {tally.objects} objects{read} in {render.seconds(seconds)}"
     )
     if tally.fresh:
-        render.say(f"{tally.fresh} objects of the last hour have no row yet: they may be on their way")
+        objects = several(tally.fresh, "object")
+        render.say(f"recorded nowhere yet, and not an hour old: {objects}, which may be on their way")
     repaired = Counter(
         {
             code: count - report.left[code]

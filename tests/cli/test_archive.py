@@ -44,7 +44,10 @@ def test_there_and_back(
     get_settings.cache_clear()
     Catalog.migrate(get_settings().database_url)
     planned = mutoscope("import", str(file), "--dry-run")
-    assert "would be new  2 artifacts, 1 workflow runs, 2 runs, 3 edges" in planned.out
+    assert planned.out.splitlines()[:2] == [
+        "would be new    2 artifacts, 1 workflow run, 2 runs, 3 edges",
+        "bytes to store  2 objects (32 B)",
+    ]
     assert json.loads(mutoscope("ls", "--json").out) == []
     done = json.loads(mutoscope("import", str(file), "--json").out)
     assert (done["changed"], done["stored"], done["new"]["runs"]) == (True, 2, 2)
