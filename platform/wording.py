@@ -1,6 +1,9 @@
-"""How the platform words sizes and long texts, the same in the terminal, on pages and in run names."""
+"""How the platform words sizes, counts, long texts and tables: the same in the terminal, on pages and in
+UIs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 
 def byte_size(count: int) -> str:
@@ -26,6 +29,17 @@ def several(count: int, noun: str) -> str:
     if count != 1 and noun not in _UNCOUNTED:
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count:,} {noun}"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown. No cell can end its own, whatever it holds."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
+
+
+def _markdown_cell(value: object) -> str:
+    shown = f"{value:,}" if isinstance(value, int) else str(value)
+    return " ".join(shown.split()).replace("|", "\\|")
 
 
 _UNCOUNTED = ("audio", "json", "weights")

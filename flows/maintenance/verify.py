@@ -15,7 +15,7 @@ from mutoscope.platform.custody.fsck import Repair, Report, fsck
 from mutoscope.platform.errors import ArtifactCorrupt
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.wording import byte_size, several
+from mutoscope.platform.wording import byte_size, markdown_table, several
 
 Deep = Annotated[
     bool, Field(title="Read every byte", description="Off: presence, sizes, manifests and rows only.")
@@ -68,10 +68,7 @@ def _summary(report: Report, told: Sequence[Repair]) -> str:
         f"{verdict} {several(tally.rows, 'artifact')} and {several(tally.objects, 'object')} checked{read}."
     ]
     if told:
-        lines += ["", "| level | code | what | done |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| {one.finding.rule.level} | {one.finding.rule.code} | {one.finding} | {one.did or ''} |"
-            for one in told
-        ]
+        rows = [(one.finding.rule.level, one.finding.rule.code, one.finding, one.did or "") for one in told]
+        lines += ["", markdown_table(("level", "code", "what", "done"), rows)]
     more = sum(report.found.values()) - len(told)
     return "\n".join([*lines, *([f"\nand {more} more"] if more else [])])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mutoscope.platform.catalog.collections import CollectionRecord
 from mutoscope.platform.custody.plan import Plan
 from mutoscope.platform.durations import spell_duration
-from mutoscope.platform.wording import byte_size
+from mutoscope.platform.wording import byte_size, markdown_table
 
 
 def collection_summary(done: CollectionRecord) -> str:
@@ -23,7 +21,7 @@ def collection_summary(done: CollectionRecord) -> str:
     elapsed = (done.finished_at or done.started_at) - done.started_at
     grace = spell_duration(done.grace_seconds)
     return (
-        f"### Collection\n\n{_table(('', 'count', 'size'), rows)}\n\n"
+        f"### Collection\n\n{markdown_table(('', 'count', 'size'), rows)}\n\n"
         f"Took {spell_duration(round(elapsed, 1))}; what is in the trash can be brought back for {grace}: "
         "`mutoscope trash list`."
     )
@@ -34,18 +32,9 @@ def plan_summary(looked: Plan) -> str:
     kinds = [(kind.kind, kind.count, byte_size(kind.size), kind.replayable) for kind in looked.kinds]
     parts = [
         f"### What would go: {looked.total.count:,}, {byte_size(looked.total.size)}",
-        _table(("kind", "count", "size", "can be made again"), kinds),
+        markdown_table(("kind", "count", "size", "can be made again"), kinds),
         f"Without a record: {looked.orphans.count:,}, {byte_size(looked.orphans.size)}. "
         f"In the trash already: {looked.trash.count:,}, {byte_size(looked.trash.size)}.",
     ]
     parts += [f"The store is also used by {user}: a collection would refuse." for user in looked.strangers]
     return "\n\n".join(parts)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -24,6 +24,7 @@ from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import Outcome
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.wording import markdown_table
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -178,19 +179,16 @@ def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
 def _summary(runtime: Runtime, outcome: Outcome) -> str:
     run = outcome.run
     how = "computed" if outcome.disposition == "new" else "shared with an equal run"
-    lines = [
-        f"### {run.card}: {how}",
-        "",
-        "| output | artifact | bytes |",
-        "| --- | --- | --- |",
-    ]
-    for slot, ref in outcome.outputs.items():
-        page = runtime.page_url(ref.digest)
-        shown = f"[{ref}]({page})" if page else f"`{ref}`"
-        lines.append(f"| {slot} | {shown} | {ref.size:,} |")
+    rows = [(slot, _linked(runtime, ref), ref.size) for slot, ref in outcome.outputs.items()]
+    lines = [f"### {run.card}: {how}", "", markdown_table(("output", "artifact", "bytes"), rows)]
     workflow = current_workflow.get()
     if workflow is not None:
         address = runtime.store.web_url(workflow.page)
         lines += ["", f"[The whole run on one page]({address}), once it has ended."]
     lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{str(run.memo_key)[:12]}`."]
     return "\n".join(lines)
+
+
+def _linked(runtime: Runtime, ref: ArtifactRef) -> str:
+    page = runtime.page_url(ref.digest)
+    return f"[{ref}]({page})" if page else f"`{ref}`"
