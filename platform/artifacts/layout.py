@@ -58,7 +58,7 @@ def quarantine_name(digest: str) -> str:
 
 
 def page_name(path: str) -> str:
-    """`path`, if it may hold a page. Raises InvalidParameter for one outside ``runs/``."""
+    """`path`, if it may hold a document. Raises InvalidParameter for one outside ``runs/`` and ``users/``."""
     if not _PAGE.fullmatch(path) or not {".", ".."}.isdisjoint(path.split("/")):
         raise InvalidParameter("path", path, "use a relative path below runs/, such as runs/a/index.html")
     return path

@@ -68,7 +68,7 @@ class Bulk:
 
     def artifacts(self, rows: Iterable[ArtifactRow]) -> int:
         """Record artifacts. Bytes of those present are in the store already; a tombstone of one comes back to
-        life."""
+        life, and counts as made now."""
         at = self._connection.execute(select(now())).scalar_one()
         return self._insert(artifacts, (_artifact(row, at) for row in rows), (), _ARTIFACT_COLUMNS)
 
@@ -121,7 +121,7 @@ class Bulk:
 
     def _insert_sqlite(self, table: Table, given: Columns, batch: Rows) -> int:
         source = f"values ({', '.join('?' * len(given))})"
-        return self._connection.exec_driver_sql(_statement(table, given, source), batch).rowcount
+        return self._connection.exec_driver_sql(self._statement(table, given, source), batch).rowcount
 
     def _insert_postgres(self, table: Table, given: Columns, batch: Rows) -> int:
         names, staged = _names(given), f"staged_{table.name}"
@@ -142,9 +142,17 @@ class Bulk:
             raise OperationalError(copy_in, None, error) from error
         # In the key's order, as everybody inserts: two writers of the same rows wait, but never in a circle.
         source = f"select {names} from {staged} order by {_names(list(table.primary_key))}"
-        count = self._connection.exec_driver_sql(_statement(table, given, source)).rowcount
+        count = self._connection.exec_driver_sql(self._statement(table, given, source)).rowcount
         self._connection.exec_driver_sql(f"truncate {staged}")
         return count
+
+    def _statement(self, table: Table, given: Columns, source: str) -> str:
+        into, key = f"{table.name} ({_names(given)})", _names(list(table.primary_key))
+        settled = "nothing"
+        if table is artifacts:
+            clock = now().compile(dialect=self._database.engine.dialect)
+            settled = f"update set state = 'present', created_at = {clock} where {_REVIVED}"
+        return f"insert into {into} {source} on conflict ({key}) do {settled}"
 
     def _explain(self, table: Table, batch: Sequence[tuple[Any, ...]]) -> None:
         """Name the reference that leads nowhere, if that is what was wrong."""
@@ -190,17 +198,7 @@ def _names(columns: Columns) -> str:
     return ", ".join(column.name for column in columns)
 
 
-def _statement(table: Table, given: Columns, source: str) -> str:
-    key = _names(list(table.primary_key))
-    return f"insert into {table.name} ({_names(given)}) {source} on conflict ({key}) do {_on_conflict(table)}"
-
-
-def _on_conflict(table: Table) -> str:
-    if table is not artifacts:
-        return "nothing"
-    revived = "artifacts.state = 'tombstone' and excluded.state = 'present'"
-    return f"update set state = 'present' where {revived}"
-
+_REVIVED = "artifacts.state = 'tombstone' and excluded.state = 'present'"
 
 _encode = json.JSONEncoder(default=dict).encode
 

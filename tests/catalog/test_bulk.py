@@ -74,6 +74,21 @@ def test_a_tombstone_comes_back_to_life_and_never_the_other_way(catalog: Catalog
         assert catalog.artifacts.state(IMAGE.digest) == state
 
 
+def test_what_comes_back_to_life_counts_as_made_now(catalog: Catalog) -> None:
+    def created_at() -> float:
+        return catalog.calendar.artifacts([IMAGE.digest])[IMAGE.digest].created_at
+
+    with catalog.bulk() as bulk:
+        bulk.artifacts([ArtifactRow(IMAGE, 5.0, present=False)])
+    assert created_at() == 5.0
+    before = catalog.reachability.now()
+    bring(catalog, [IMAGE])
+    revived = created_at()
+    assert before - 0.01 <= revived <= catalog.reachability.now() + 0.01
+    bring(catalog, [IMAGE])
+    assert created_at() == revived, "what is there already stays as it is"
+
+
 def test_members_lead_to_artifacts(catalog: Catalog) -> None:
     member = Member(IMAGE.digest, "transformer/model.safetensors", PART.digest)
     with pytest.raises(UnknownReference, match=r"members\.artifact_digest=.* record that first"):
