@@ -15,7 +15,8 @@
     why         which earlier run a run's key came closest to
     pins        what is kept by name; retention: rules that say what may go, and when
     leases      promises to the collector; collections: its runs, one at a time
-    reachability  what may go; reasons: why something stays; given: what workflows hold as text
+    reachability  what may go; keeping: what keeps, as conditions on rows; reasons: the same in words;
+                given: what workflows hold as text
     tombstones  each step of the collector as one transaction
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     calendar    workflow runs by day

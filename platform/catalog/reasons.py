@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, literal, select, union
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.given import mentions
-from mutoscope.platform.catalog.reachability import makers_of, workflows_under_way
+from mutoscope.platform.catalog.keeping import makers_of, workflows_under_way
 from mutoscope.platform.catalog.retention import RetentionRule, kept_by
 from mutoscope.platform.catalog.tables import (
     artifacts,

@@ -43,6 +43,26 @@ class RetentionRule:
         return self.kind in (None, kind) and self.workflow in (None, workflow)
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What decides what is old: the rules, and the moment from which they count back. `horizon` is seconds
+    since the epoch by the database's clock; nothing made or used after it is ever old."""
+
+    rules: tuple[RetentionRule, ...]
+    horizon: float
+
+    @property
+    def kinds(self) -> tuple[str, ...] | None:
+        """The kinds some rule speaks of; None when one speaks of all."""
+        named = {rule.kind for rule in self.rules if rule.kind is not None}
+        return tuple(sorted(named)) if all(rule.kind is not None for rule in self.rules) else None
+
+    @property
+    def newest(self) -> float:
+        """Nothing made after this can be old by any rule."""
+        return self.horizon - min((rule.keep_seconds for rule in self.rules), default=0.0)
+
+
 class Retention:
     """`catalog.retention`."""
 

@@ -28,9 +28,7 @@ from mutoscope.platform.catalog.artifacts import REF_COLUMNS, to_ref
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.collections import CollectionRecord, Collections
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.members import held_by
-from mutoscope.platform.catalog.reachability import (
-    Policy,
+from mutoscope.platform.catalog.keeping import (
     is_called,
     is_member,
     is_wanted,
@@ -38,6 +36,8 @@ from mutoscope.platform.catalog.reachability import (
     old_before,
     stays,
 )
+from mutoscope.platform.catalog.members import held_by
+from mutoscope.platform.catalog.retention import Policy
 from mutoscope.platform.catalog.tables import (
     artifacts,
     calls,

@@ -25,7 +25,7 @@ from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.collections import COLLECTION_SECONDS, CollectionRecord
 from mutoscope.platform.catalog.leases import Renewal
-from mutoscope.platform.catalog.reachability import Policy
+from mutoscope.platform.catalog.retention import Policy
 from mutoscope.platform.catalog.tombstones import MarkOutdated
 from mutoscope.platform.custody.candidates import Candidates
 from mutoscope.platform.custody.mark import Report, mark, policy_of, silent

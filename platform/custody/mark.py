@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.given import references_in
-from mutoscope.platform.catalog.reachability import Policy
+from mutoscope.platform.catalog.retention import Policy
 from mutoscope.platform.custody.candidates import Candidates
 from mutoscope.platform.errors import InvalidInput
 
