@@ -93,15 +93,19 @@ def import_(
 ) -> None:
     """Bring an archive into this home, merged by digest. The same archive again changes nothing.
 
-    A file that is damaged, incomplete or no archive changes nothing either.
+    A home that has never been up gets its catalog. A file that is damaged, incomplete or no archive changes
+    nothing either.
 
     Example: mutoscope import clip.tar --dry-run
     """
+    from mutoscope.platform.catalog import Catalog
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.custody.archive_import import import_archive
     from mutoscope.platform.custody.pages import Pages
 
     home = Home()
+    if not home.has_catalog and not dry_run:
+        Catalog.migrate(home.settings.database_url)
     with progress("importing", in_bytes=True, quiet=json) as show:
         done = import_archive(
             home.catalog,

@@ -60,6 +60,20 @@ def test_there_and_back(
     assert "0 pages written, 4 were current" in mutoscope("pages", "rebuild").out
 
 
+def test_a_home_that_was_never_up_can_import(
+    picture: ArtifactRef, mutoscope: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "picture.tar"
+    mutoscope("export", str(picture), str(file))
+    monkeypatch.setenv("MUTOSCOPE_HOME", str(tmp_path / "fresh"))
+    get_settings.cache_clear()
+    looked = mutoscope("import", str(file), "--dry-run")
+    assert (looked.code, "holds no catalog" in looked.err) == (1, True), "a dry run makes nothing"
+    assert not (tmp_path / "fresh").exists()
+    assert mutoscope("import", str(file)).code == 0
+    assert mutoscope("fsck").out.endswith("clean\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
