@@ -183,6 +183,7 @@ def describe_artifact(home: Home, ref: ArtifactRef) -> dict[str, Any]:
         "artifact": str(ref),
         **{name: value for name, value in ref.to_dict().items() if name != "meta"},
         "present": present,
+        "bytes": None if present else _whereabouts(home, ref),
         "path": str(local) if local else None,
         "url": home.artifact_url(ref.digest),
         "weights": [str(version) for version in versions],
@@ -195,6 +196,15 @@ def describe_artifact(home: Home, ref: ArtifactRef) -> dict[str, Any]:
     if len(made_by) > 1:
         described["made again by"] = [run.id for run in made_by[1:]]
     return described
+
+
+def _whereabouts(home: Home, ref: ArtifactRef) -> str:
+    """What became of bytes that are not where they belong, and what to do."""
+    if home.store.is_trashed(ref.digest):
+        return f"in the trash: bring them back with `mutoscope trash restore {ref}`"
+    if home.catalog.artifacts.state(ref.digest) == "present":
+        return "missing: `mutoscope fsck` says what to do"
+    return "gone, by collection or loss: `mutoscope replay` or an import makes them again"
 
 
 def describe_run(home: Home, run: RunRecord) -> dict[str, Any]:

@@ -123,6 +123,7 @@ def test_show_survives_bytes_that_are_gone(world: World, store: ArtifactStore, m
     path.unlink()
     shown = json.loads(mutoscope("show", str(world.image), "--json").out)
     assert (shown["present"], shown["path"]) == (False, None)
+    assert shown["bytes"].startswith("missing: ")
 
 
 def test_get_writes_verified_bytes(world: World, tmp_path: Path, mutoscope: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,7 @@ def test_a_round_from_rule_to_removal(held: Holdings, latent: ArtifactRef, mutos
     assert "; it can be brought back until " in mutoscope("gc", "--why", str(latent)).out
     assert str(latent) in mutoscope("lineage", str(latent)).out, "lineage still answers"
 
+    assert f"`mutoscope trash restore {latent}`" in mutoscope("show", str(latent)).out
     assert mutoscope("trash", "list").out.splitlines()[1].startswith(f"{latent}  6.8 KiB")
     assert mutoscope("gc", "--dry-run").out == "nothing would go\nin the trash already: 1, 6.8 KiB\n"
     assert mutoscope("gc", "--dry-run", "--grace", "0s").out.splitlines()[1:] == [
@@ -91,6 +93,7 @@ def test_a_round_from_rule_to_removal(held: Holdings, latent: ArtifactRef, mutos
     )
     assert mutoscope("gc").out == "nothing to collect\n"
     assert "its bytes were removed for good" in mutoscope("gc", "--why", str(latent)).out
+    assert re.search(r"^bytes +gone, by collection", mutoscope("show", str(latent)).out, re.MULTILINE)
     gone = mutoscope("trash", "restore", str(latent))
     assert (gone.code, gone.err.count("\n")) == (1, 1)
     assert "replay the run that made it" in gone.err
