@@ -78,8 +78,7 @@ def _summarise(report: Report, deep: bool, repair: bool, seconds: float) -> None
         f"checked {tally.rows} artifacts and {tally.objects} objects{read} in {render.seconds(seconds)}"
     )
     if tally.fresh:
-        objects = several(tally.fresh, "object")
-        render.say(f"recorded nowhere yet, and not an hour old: {objects}, which may be on their way")
+        render.say(f"{several(tally.fresh, 'object')} of the last hour without a row: a writer may be at it")
     repaired = Counter(
         {
             code: count - report.left[code]

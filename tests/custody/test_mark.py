@@ -57,6 +57,13 @@ def test_time_counts_from_when_it_was_last_made_or_used(held: Holdings) -> None:
     assert reasons(held, used) == reasons(held, again) == ["rule all keeps 1 d"]
 
 
+def test_runs_that_say_the_same_say_it_once(held: Holdings) -> None:
+    held.make("new")
+    new = held.make("new", workflow="image_video.t2i_i2v")
+    (reason,) = held.catalog.reasons.of(new.digest, tuple(held.catalog.retention.list())).reasons
+    assert reason.startswith("rule all keeps 1 d; ")
+
+
 def test_a_reason_says_for_how_long_a_rule_still_keeps_it(held: Holdings) -> None:
     new = held.make("new", age=0.5 * DAY)
     (reason,) = held.catalog.reasons.of(new.digest, tuple(held.catalog.retention.list())).reasons
