@@ -10,8 +10,8 @@
     artifacts   weights   workers   workflows   incidents
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
-    transfer    the rows of a closure for another catalog; merge, merge_versions: rows that arrive
-                from one
+    transfer    the rows of a closure for another catalog; transfer_keys: which those are
+    merge       rows that arrive from one; merge_versions: weight versions among them
     why         which earlier run a run's key came closest to
     pins        what is kept by name; retention: rules that say what may go, and when
     leases      promises to the collector; collections: its runs, one at a time

@@ -11,7 +11,8 @@ from typing import BinaryIO, Literal
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.catalog.transfer import Extract, KnownArtifact, Roots
+from mutoscope.platform.catalog.transfer import Extract, KnownArtifact
+from mutoscope.platform.catalog.transfer_keys import Roots
 from mutoscope.platform.custody.archive_format import (
     MANIFEST,
     README,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.catalog.transfer import Roots
+from mutoscope.platform.catalog.transfer_keys import Roots
 from mutoscope.platform.errors import LeaseLost, UnknownReference
 from tests.support.records import an_artifact, make, queue
 

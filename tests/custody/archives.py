@@ -14,7 +14,7 @@ from typing import Any
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.catalog.transfer import Roots
+from mutoscope.platform.catalog.transfer_keys import Roots
 from mutoscope.platform.custody.archive_export import export_archive
 from mutoscope.platform.custody.archive_import import import_archive
 from mutoscope.platform.ids import sha256
