@@ -30,6 +30,9 @@ from mutoscope.platform.ids import new_id
 LEASE_SECONDS = 60.0
 """How long a lease outlives its holder. It is renewed three times as often."""
 
+_HOLDER_CHARACTERS = 255
+"""What the column holds; a name made of a path may be longer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +94,7 @@ class Leases:
             raise InvalidParameter("seconds", seconds, "use a positive number of seconds")
         ids = [new_id() for _ in digests]
         rows = [
-            {"id": id_, "holder": holder, "kind": kind, "artifact_digest": digest}
+            {"id": id_, "holder": holder[:_HOLDER_CHARACTERS], "kind": kind, "artifact_digest": digest}
             for id_, digest in zip(ids, digests, strict=True)
         ]
         if rows:

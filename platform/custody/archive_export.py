@@ -89,8 +89,8 @@ def export_archive(
     _refuse_unfinished(catalog, roots)
     with ExitStack() as stack:
         tables, chosen, manifest = stack.enter_context(_gathered(catalog, roots, include))
-        lease = f"export to {path.name}"[:255]
-        stack.enter_context(catalog.leases.reading([line.digest for line in chosen], lease))
+        reading = catalog.leases.reading([line.digest for line in chosen], f"export to {path.name}")
+        stack.enter_context(reading)
         with writing_archive(path) as writer:
             writer.add(MANIFEST, manifest.to_bytes())
             writer.add(README, README_TEXT.encode())

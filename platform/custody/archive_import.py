@@ -93,7 +93,7 @@ def import_archive(
             return Imported(archive.manifest, planned, len(missing), size, dry_run=True)
         store.check_writable()
         register(catalog, store)
-        with catalog.leases.writing(f"import of {path.name}"[:255]):
+        with catalog.leases.writing(f"import of {path.name}"):
             stored, stored_bytes = _store_objects(store, archive, progress)
             faults.hit("import.before_rows")
             merged = catalog.transfer.merge(

@@ -33,7 +33,7 @@ def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
     encoded = image.encode(pixels, {})
     facts = {"file": path.name, "sha256": sha256(data)}
     register(catalog, store)
-    with catalog.leases.writing(f"import of {path.name}"[:255]):
+    with catalog.leases.writing(f"import of {path.name}"):
         ref = store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
         earlier = catalog.runs.generated_by(ref.digest)
         if any(run.kind == "import" and run.parameters == facts for run in earlier):

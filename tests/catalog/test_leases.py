@@ -36,6 +36,12 @@ def test_a_lease_is_there_while_its_block_runs(catalog: Catalog) -> None:
         assert catalog.leases.list() == []
 
 
+def test_a_holder_may_have_a_long_name(catalog: Catalog) -> None:
+    with catalog.leases.writing(f"import of {'x' * 255} for flux-t2i"):
+        (lease,) = catalog.leases.list()
+        assert lease.holder == f"import of {'x' * 245}"
+
+
 def test_a_lease_is_renewed_for_as_long_as_the_block_takes(catalog: Catalog) -> None:
     with catalog.leases.writing("a slow writer", seconds=0.6):
         (first,) = catalog.leases.list()
