@@ -81,7 +81,7 @@ def _others(urls: list[str]) -> Iterator[list[Catalog]]:
         yield opened
 
 
-def print_collection(done: CollectionRecord, json: bool) -> None:
+def print_collection(done: CollectionRecord, json: bool, *, nothing: str = "nothing to collect") -> None:
     """What a collection came to."""
     if json:
         return render.emit_json(asdict(done))
@@ -98,7 +98,7 @@ def print_collection(done: CollectionRecord, json: bool) -> None:
     if counts["leftovers"]:
         render.say(f"{counts['leftovers']:,} unfinished writes removed")
     if not any(counts.values()):
-        render.say("nothing to collect")
+        render.say(nothing)
     return None
 
 

@@ -88,4 +88,4 @@ def empty(
     seconds, home = parse_duration("older-than", older_than), Home()
     with progress("trash", quiet=json) as report:
         done = Collector(home.catalog, home.store, report=report).empty(seconds)
-    gc.print_collection(done, json)
+    gc.print_collection(done, json, nothing="nothing to remove")

@@ -104,7 +104,7 @@ def test_emptying_the_trash_does_not_wait_for_the_grace(
 ) -> None:
     mutoscope(*SCRATCH, "--keep", "7d")
     mutoscope("gc")
-    assert mutoscope("trash", "empty", "--older-than", "1h").out == "nothing to collect\n"
+    assert mutoscope("trash", "empty", "--older-than", "1h").out == "nothing to remove\n"
     assert mutoscope("trash", "empty").out == "1 removed for good, 6.8 KiB\n"
     assert mutoscope("trash", "list").out == "the trash is empty\n"
     assert held.states(latent) == ["tombstone"]
