@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.orchestration import stack
 from tests.cli.conftest import Command
 from tests.cli.test_stack_record import RECORD
@@ -35,6 +36,13 @@ def test_looking_at_a_home_that_was_never_up(home: Path, mutoscope: Command) -> 
         1,
         f"error: {home} holds no catalog: create it with `mutoscope up`\n",
     )
+
+
+def test_a_kind_of_incident_that_there_is_not(catalog: Catalog, mutoscope: Command) -> None:
+    refused = mutoscope("incidents", "list", "--kind", "fire")
+    assert (refused.code, refused.out) == (2, "")
+    assert "'loss'" in refused.err
+    assert mutoscope("incidents", "list", "--kind", "loss").out == "no loss incident is on record\n"
 
 
 def test_malformed_arguments(home: Path, mutoscope: Command) -> None:
