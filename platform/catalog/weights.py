@@ -96,8 +96,9 @@ class Weights:
     ) -> dict[str, WeightVersion]:
         """Point an alias at a complete set of components in one transaction; nobody sees a mixture of sets.
 
-        A component whose version under the alias has these bytes already keeps it. A component outside the
-        set is retired from the alias; its versions stay.
+        A component whose version under the alias has these bytes already keeps it; where the alias points
+        nowhere yet, the newest version with these bytes takes it. A component outside the set is retired from
+        the alias; its versions stay.
 
         Args:
             artifact_digests: component to the digest of its weights.
@@ -217,6 +218,13 @@ def _publish(
     current = connection.execute(_aliased(card, component, alias)).one_or_none()
     if current is not None and current.artifact_digest == artifact_digest:
         return to_version(current)
+    if current is None:
+        # Bytes that have a name, such as those an archive brought, keep it under a new alias. Bytes that come
+        # back after others are an event in the alias's history, and get a number of their own.
+        named = connection.execute(_NAMED, {"card": card, "component": component, "digest": artifact_digest})
+        if (earlier := named.first()) is not None:
+            _point(connection, alias, card, component, earlier.id)
+            return to_version(earlier)
     known = select(artifacts.c.digest).where(artifacts.c.digest == artifact_digest)
     if connection.execute(known).first() is None:
         raise UnknownReference(f"weights {artifact_digest[:12]} are not in the catalog: record them first")
@@ -241,6 +249,17 @@ def _publish(
     _point(connection, alias, card, component, version.id)
     return version
 
+
+_NAMED = (
+    select(*VERSION_COLUMNS)
+    .where(
+        weight_versions.c.card == bindparam("card"),
+        weight_versions.c.component == bindparam("component"),
+        weight_versions.c.artifact_digest == bindparam("digest"),
+    )
+    .order_by(weight_versions.c.ordinal.desc())
+    .limit(1)
+)
 
 # Built once: every run that is planned reads the live weights of its card.
 _ALL_ALIASED = (

@@ -48,6 +48,16 @@ def test_publishing_the_live_bytes_again_is_no_new_version(
     assert names == ["toy-card/net@1", "toy-card/net@3"]
 
 
+def test_bytes_that_have_a_name_keep_it_under_an_alias_that_pointed_nowhere(
+    catalog: Catalog, published: tuple[WeightVersion, WeightVersion]
+) -> None:
+    found = catalog.weights.publish_all(CARD, {"net": FIRST.digest}, alias="candidate")
+    assert found == {"net": published[0]}
+    assert catalog.weights.get("toy-card/net@candidate") == published[0]
+    assert catalog.weights.live(CARD) == {"net": published[1]}
+    assert len(catalog.weights.list()) == 2
+
+
 def test_ordinals_count_per_component_of_a_card(catalog: Catalog) -> None:
     catalog.artifacts.record(FIRST)
     names = [
