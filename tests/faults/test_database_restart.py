@@ -1,5 +1,4 @@
-"""Postgres restarted or killed under the catalog: a clear error, nothing half-written, the next call works.
-"""
+"""Postgres restarted or killed under the catalog: a clear line, nothing half-written, and the next works."""
 
 from __future__ import annotations
 
