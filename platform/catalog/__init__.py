@@ -21,7 +21,7 @@
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     calendar    workflow runs by day
     identity    which catalog this is, for a store that several share
-    keys        rows by many keys
+    naming      what a name that a person typed stands for; keys: rows by many keys
     watch       whether anything changed, cheaply
     catalog     all of it behind one object
 

@@ -85,13 +85,13 @@ class Artifacts:
 
     def get(self, digest: str) -> ArtifactRef | None:
         """The reference with that full digest."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             row = connection.execute(select(*REF_COLUMNS).where(artifacts.c.digest == digest)).one_or_none()
         return to_ref(row) if row else None
 
     def state(self, digest: str) -> str | None:
         """``present``, ``tombstone`` (its bytes were collected) or None."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return connection.execute(
                 select(artifacts.c.state).where(artifacts.c.digest == digest)
             ).scalar_one_or_none()
@@ -109,7 +109,7 @@ class Artifacts:
         )
         if kind is not None:
             query = query.where(artifacts.c.kind == kind)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(query.limit(_SHOWN_CANDIDATES + 1)).all()
         if not rows:
             raise UnknownReference(f"no artifact is named {reference!r}: `mutoscope ls` lists what there is")
@@ -133,7 +133,7 @@ class Artifacts:
             query = query.where(~exists().where(members.c.artifact_digest == artifacts.c.digest))
         if workflow is not None:
             query = query.where(artifacts.c.digest.in_(_generated_within(workflow)))
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_ref(row) for row in connection.execute(query)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection
@@ -57,6 +58,5 @@ def reached(connection: Connection, root: str, way: Way, hops: int | None) -> tu
 def _beyond(driver: Any, statement: str, nodes: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for chunk in batched(sorted(nodes), _CHUNK):
-        rows = driver.execute(statement, (json.dumps(chunk),))
-        found.update(node for (node,) in rows)
+        found.update(chain.from_iterable(driver.execute(statement, (json.dumps(chunk),))))
     return found

@@ -19,6 +19,7 @@ from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.leases import Leases
 from mutoscope.platform.catalog.lineage import Lineage
 from mutoscope.platform.catalog.merge import Merging
+from mutoscope.platform.catalog.naming import Named, find
 from mutoscope.platform.catalog.pins import Pins
 from mutoscope.platform.catalog.reachability import Reachability
 from mutoscope.platform.catalog.reasons import Reasons
@@ -124,6 +125,10 @@ class Catalog:
         """
         with self._database.write() as connection:
             yield Bulk(self._database, connection)
+
+    def find(self, name: str) -> Named:
+        """What a name that a person typed stands for; see `naming.find`."""
+        return find(self, name)
 
     def watch(self) -> Watch:
         """A cheap way to wait for news; see `Watch`. Close it when done."""

@@ -131,7 +131,8 @@ class Lineage:
             UnknownReference, InvalidParameter: as `up`.
         """
         way = Way(down=False, limited=depth is not None, history=history)
-        with self._database.read() as connection:
+        # A run's uses stand from its first moment on and never change.
+        with self._database.glance() as connection:
             found = uses.read(connection, way, _parameters(digest, depth), lateral=self._lateral)
             if not found:
                 self._require(connection, digest)

@@ -73,7 +73,7 @@ class Runs(Claims):
 
     def get(self, run_id: str) -> RunRecord:
         """The run with that full id. Raises UnknownReference."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             row = connection.execute(_GET, {"run": run_id}).one_or_none()
         if row is None:
             raise UnknownReference(f"no run has the id {run_id!r}: `mutoscope ls runs` lists them")
@@ -82,7 +82,7 @@ class Runs(Claims):
     def find(self, prefix: str) -> RunRecord:
         """The run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
         query = select(runs).where(prefix_range(runs.c.id, prefix.lower())).order_by(runs.c.id).limit(6)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             found = [to_run(row) for row in connection.execute(query)]
         if not found:
             raise UnknownReference(f"no run id starts with {prefix!r}: `mutoscope ls runs` lists them")
@@ -111,29 +111,29 @@ class Runs(Claims):
         }
         query = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
         query = query.where(*(column == value for column, value in given.items() if value is not None))
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_run(row) for row in connection.execute(query)]
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state; states without runs are left out."""
         query = select(runs.c.state, func.count()).group_by(runs.c.state).order_by(runs.c.state)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def outputs(self, run_id: str) -> dict[str, ArtifactRef]:
         """What the run generated, by slot."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return roles(connection, run_id, "generated")
 
     def inputs(self, run_id: str) -> dict[str, ArtifactRef]:
         """What the run used, by slot, weights aside."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             used = roles(connection, run_id, "used")
         return {role: ref for role, ref in used.items() if not role.startswith(WEIGHTS_ROLE)}
 
     def weights(self, run_id: str) -> dict[str, str]:
         """The weights the run was pinned to: component to digest."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             used = roles(connection, run_id, "used")
         return {
             role.removeprefix(WEIGHTS_ROLE): ref.digest
@@ -149,7 +149,7 @@ class Runs(Claims):
             .where(edges.c.artifact_digest == digest, edges.c.direction == "generated")
             .order_by(runs.c.created_at, runs.c.id)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_run(row) for row in connection.execute(query)]
 
     def request_cancel(self, run_id: str, *, force: bool = False) -> RunRecord:
@@ -235,7 +235,8 @@ class Runs(Claims):
         """
         if memo_key is None:
             return None, [], None
-        with self._database.read() as connection:
+        # What a run that has succeeded made never changes.
+        with self._database.glance() as connection:
             succeeded = [to_run(row) for row in connection.execute(_SUCCESSES, {"key": memo_key})]
             outputs = [_needed(connection, run.id) for run in succeeded]
         passed_over = None

@@ -120,7 +120,7 @@ class Weights:
 
     def live(self, card: str) -> dict[str, WeightVersion]:
         """The live version of each component; empty for a card without weights."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(_ALL_ALIASED, {"card": card, "name": LIVE})
             return {row.component: to_version(row) for row in rows}
 
@@ -140,7 +140,7 @@ class Weights:
             )
         else:
             query = _aliased(card, component, suffix)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             raise UnknownReference(
@@ -155,7 +155,7 @@ class Weights:
         )
         if card is not None:
             query = query.where(weight_versions.c.card == card)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_version(row) for row in connection.execute(query)]
 
     def set_alias(self, name: str, version: WeightVersion) -> None:
@@ -186,7 +186,7 @@ class Weights:
             )
             .order_by(weight_aliases.c.id)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(query).all()
         return [(row.since, WeightVersion(*row[:-1]) if row.id is not None else None) for row in rows]
 
@@ -197,7 +197,7 @@ class Weights:
             .where(weight_versions.c.artifact_digest == digest)
             .order_by(weight_versions.c.created_at, weight_versions.c.id)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_version(row) for row in connection.execute(query)]
 
     def _take_turns(self, connection: Connection, card: str) -> None:

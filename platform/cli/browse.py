@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -160,17 +159,17 @@ def describe(home: Home, what: str) -> dict[str, Any]:
         UnknownReference: neither an artifact nor a run goes by that name.
         AmbiguousReference: several do.
     """
-    from mutoscope.platform.cli.lineage import resolve
-    from mutoscope.platform.errors import UnknownReference
+    from mutoscope.platform.catalog import RunRecord, WeightVersion, WorkflowRecord
 
-    try:
-        return describe_artifact(home, home.catalog.artifacts.resolve(resolve(home, what)))
-    except UnknownReference as unknown:
-        with suppress(UnknownReference):
-            return describe_run(home, home.catalog.runs.find(what))
-        with suppress(UnknownReference):
-            return describe_workflow(home, home.catalog.workflows.find(what))
-        raise unknown
+    match home.catalog.find(what):
+        case RunRecord() as run:
+            return describe_run(home, run)
+        case WorkflowRecord() as workflow_run:
+            return describe_workflow(home, workflow_run)
+        case WeightVersion() as version:
+            return describe_artifact(home, home.catalog.artifacts.resolve(version.digest))
+        case ref:
+            return describe_artifact(home, ref)
 
 
 def describe_artifact(home: Home, ref: ArtifactRef) -> dict[str, Any]:

@@ -56,19 +56,13 @@ def subject(home: Home, what: str) -> RunRecord | WorkflowRecord:
     Raises:
         UnknownReference, AmbiguousReference: as the catalog says.
     """
-    from mutoscope.platform.cli.lineage import resolve
+    from mutoscope.platform.catalog import RunRecord, WorkflowRecord
     from mutoscope.platform.errors import UnknownReference
 
-    try:
-        digest = resolve(home, what)
-    except UnknownReference as unknown:
-        for find in (home.catalog.runs.find, home.catalog.workflows.find):
-            try:
-                return find(what)
-            except UnknownReference:
-                continue
-        raise unknown from None
-    made_by = home.catalog.runs.generated_by(digest)
+    found = home.catalog.find(what)
+    if isinstance(found, RunRecord | WorkflowRecord):
+        return found
+    made_by = home.catalog.runs.generated_by(found.digest)
     if not made_by:
         raise UnknownReference(f"{what} has no run on record: nobody asked for it")
     return made_by[0]

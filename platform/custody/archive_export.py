@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
-from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog import Catalog, RunRecord, WorkflowRecord
 from mutoscope.platform.catalog.transfer import Extract, KnownArtifact
 from mutoscope.platform.catalog.transfer_keys import Roots
 from mutoscope.platform.custody.archive_format import (
@@ -26,7 +26,7 @@ from mutoscope.platform.custody.archive_format import (
 )
 from mutoscope.platform.custody.archive_reader import Progress
 from mutoscope.platform.custody.archive_writer import ArchiveWriter, spool, writing_archive
-from mutoscope.platform.errors import ArtifactCorrupt, InvalidInput, UnknownReference
+from mutoscope.platform.errors import ArtifactCorrupt, InvalidInput
 from mutoscope.platform.refs import ArtifactRef
 
 Bytes = Literal["all", "without_weights", "none"]
@@ -48,20 +48,13 @@ def find_root(catalog: Catalog, name: str) -> Root:
     Raises:
         UnknownReference, AmbiguousReference: nothing goes by that name, or several do.
     """
-    if "@" in name:
-        version = catalog.weights.get(name)
-        return Root("artifact", str(version), version.digest)
-    try:
-        ref = catalog.artifacts.resolve(name)
-    except UnknownReference as unknown:
-        with suppress(UnknownReference):
-            workflow_run = catalog.workflows.find(name)
-            return Root("workflow_run", workflow_run.id, workflow_run.id)
-        with suppress(UnknownReference):
-            run = catalog.runs.find(name)
+    match catalog.find(name):
+        case RunRecord() as run:
             return Root("run", run.id, run.id)
-        raise unknown from None
-    return Root("artifact", str(ref), ref.digest)
+        case WorkflowRecord() as workflow_run:
+            return Root("workflow_run", workflow_run.id, workflow_run.id)
+        case artifact:
+            return Root("artifact", str(artifact), artifact.digest)
 
 
 def export_archive(
