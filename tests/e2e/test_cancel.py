@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.e2e.stack import PATIENCE_S, Stack, finish
 from tests.support.deadline import until
+from tests.support.frozen import frozen
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +30,8 @@ def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
     with stack.begin("run", "text_to_image", "prompt=a blue square", "seed=112", LONG, "--submit") as flow:
         run = stack.at_work(flow, "flux-t2i", seed=112)
         flow_run_id = str(run.prefect_flow_run_id)
-        with worker_held(stack):
+        # The worker stands still: Prefect may take longer to pass the word on than the run has steps left.
+        with frozen(stack.worker_pid(), stack.home / "catalog.db"):
             answer = stack.api(f"/flow_runs/{flow_run_id}/set_state", {"state": {"type": "CANCELLING"}})
             assert answer["status"] == "ACCEPT"
             until(
@@ -50,14 +49,3 @@ def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
         "Prefect says so too",
         seconds=PATIENCE_S,
     )
-
-
-@contextmanager
-def worker_held(stack: Stack) -> Iterator[None]:
-    """The worker stands still: Prefect may take longer to pass the word on than the run has steps left."""
-    worker = stack.worker_pid()
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker, signal.SIGCONT)

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.conftest import FirstVideo
 from tests.e2e.stack import LEASE_SECONDS, Stack, finish, kill
 from tests.support.deadline import until
+from tests.support.frozen import frozen
 
 pytestmark = pytest.mark.e2e
 
@@ -47,16 +48,12 @@ def test_without_a_worker_it_says_so_at_once_and_the_run_stays_queued(
     stack: Stack, first_video: FirstVideo
 ) -> None:
     """The worker is stopped in its tracks rather than ended, since the stack would replace it."""
-    worker = stack.worker_pid()
-    os.kill(worker, signal.SIGSTOP)
-    try:
+    with frozen(stack.worker_pid(), stack.home / "catalog.db"):
         until(
             lambda: not stack.catalog.workers.alive(within_seconds=LEASE_SECONDS), "the worker counts as gone"
         )
         result = stack.run("run", "text_to_image", "prompt=a blue circle", "seed=103")
         (queued,) = [run for run in stack.catalog.runs.list(state="queued") if run.seed == 103]
-    finally:
-        os.kill(worker, signal.SIGCONT)
     assert (result.code, result.out.split()) == (2, ["flux-t2i", "queued"])
     assert result.err.startswith(
         "error: card flux-t2i: no live worker serves it; start one with `mutoscope up`."

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 from tests.support.deadline import until
+from tests.support.frozen import frozen
 from tests.support.workshop import Workshop
 
 
 def test_the_result_of_a_lost_lease_is_discarded(workshop: Workshop, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with workshop.worker() as frozen:
+    with workshop.worker() as late:
         run = workshop.enqueue(seed=1, gate=str(gate)).run
         until(gate.with_name("gate.reached").exists, "the run in its first step")
-        frozen.signal(signal.SIGSTOP)
-        gate.touch()
         with workshop.worker() as healthy:
-            done = workshop.wait(run.id)
+            with frozen(late.pid, workshop.settings.home / "catalog.db"):
+                gate.touch()
+                done = workshop.wait(run.id)
             assert (done.state, done.attempt, done.worker) == ("succeeded", 2, healthy.id)
-            frozen.signal(signal.SIGCONT)
-            until(lambda: "discarded run=" in frozen.log, "the late worker noticing")
+            until(lambda: "discarded run=" in late.log, "the late worker noticing")
         assert workshop.catalog.runs.get(run.id) == done, "its rows are untouched"
         for ref in workshop.catalog.runs.outputs(run.id).values():
             assert [r.id for r in workshop.catalog.runs.generated_by(ref.digest)] == [run.id]
