@@ -92,10 +92,10 @@ def _sqlite_scans(driver: Any, statement: str, parameters: Any) -> list[str]:
 
 def _postgres_scans(driver: Any, statement: str, parameters: Any) -> list[str]:
     with driver.cursor() as cursor:
-        cursor.execute("set local enable_seqscan = off")
+        cursor.execute("set enable_seqscan = off")
         cursor.execute(f"explain (format json) {statement}", parameters)
         (plan,) = cursor.fetchone()
-        cursor.execute("set local enable_seqscan = on")
+        cursor.execute("set enable_seqscan = on")
     return list(_scanned(plan[0]["Plan"], statement))
 
 
