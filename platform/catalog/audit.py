@@ -77,7 +77,7 @@ class Audit:
 
     def count(self) -> int:
         """How many artifacts there are rows for."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return int(connection.execute(select(func.count()).select_from(artifacts)).scalar_one())
 
     def standing(self, digests: Iterable[str]) -> dict[str, Holding]:
@@ -124,7 +124,7 @@ class Audit:
     def members(self, container: str) -> dict[str, str]:
         """Path to digest of what the container is recorded to need."""
         query = select(members.c.path, members.c.artifact_digest).where(members.c.container == container)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row.path: row.artifact_digest for row in connection.execute(query)}
 
     def containers_of(self, digest: str, limit: int = 5) -> list[str]:
@@ -136,7 +136,7 @@ class Audit:
             .order_by(members.c.container)
             .limit(limit)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return list(connection.execute(query).scalars())
 
     def set_members(self, container: str, found: Mapping[str, str]) -> None:
@@ -153,7 +153,7 @@ class Audit:
     def _pages(self, query: Select[*tuple[Any, ...]]) -> Iterator[Any]:
         after = ""
         while True:
-            with self._database.read() as connection:
+            with self._database.glance() as connection:
                 rows = connection.execute(query, {"after": after, "most": PAGE}).all()
             yield from rows
             if len(rows) < PAGE:

@@ -61,7 +61,7 @@ class Calendar:
             .group_by(workflow_runs.c.workflow)
             .order_by(workflow_runs.c.workflow)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def count(self, day: date, workflow: str | None = None, *, before: str | None = None) -> int:
@@ -69,7 +69,7 @@ class Calendar:
         query = select(func.count()).where(*_scope(day, workflow))
         if before is not None:
             query = query.where(workflow_runs.c.id < before)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return int(connection.execute(query).scalar_one())
 
     def list(
@@ -85,13 +85,13 @@ class Calendar:
             .limit(limit)
         )
         query = select(*_COLUMNS).where(workflow_runs.c.id.in_(place), _ENDED).order_by(workflow_runs.c.id)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [WorkflowRecord(*row) for row in connection.execute(query)]
 
     def ended(self, day: date) -> builtins.list[WorkflowRecord]:
         """Every run of a day that has ended, nested ones too, in order."""
         query = select(*_COLUMNS).where(*_within(day), _ENDED).order_by(workflow_runs.c.id)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [WorkflowRecord(*row) for row in connection.execute(query)]
 
     def artifacts(self, digests: Iterable[str]) -> dict[str, KnownArtifact]:

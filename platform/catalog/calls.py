@@ -85,13 +85,13 @@ class Calls:
     def of_run(self, run_id: str, limit: int = 50) -> list[Call]:
         """Those that the run answered, oldest first: the first is the one it was queued for."""
         query = _SELECT.where(calls.c.run_id == run_id).limit(limit)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_call(row) for row in connection.execute(query)]
 
     def of_workflow(self, workflow_run_id: str, limit: int = 1000) -> list[Call]:
         """Those that the workflow run made itself, in order."""
         query = _SELECT.where(calls.c.workflow_run_id == workflow_run_id).limit(limit)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [to_call(row) for row in connection.execute(query)]
 
     def asked(self, workflow_run_id: str, limit: int = 500) -> dict[str, Disposition]:
@@ -106,14 +106,14 @@ class Calls:
         answers: dict[str, Disposition] = {}
         for call in self.of_workflow(workflow_run_id, limit):
             answers.setdefault(call.run_id, call.disposition)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             for run_id in connection.execute(query).scalars():
                 answers.setdefault(run_id, "new")
         return answers
 
     def counts(self, run_id: str) -> dict[Disposition, int]:
         """How many calls the run answered, by disposition."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row[0]: row[1] for row in connection.execute(_COUNTS, {"run": run_id})}
 
 

@@ -130,7 +130,7 @@ class Claims:
             "coded": [(card, digests[card]) for card in cards if card in digests],
             "uncoded": [card for card in cards if card not in digests],
         }
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             if connection.execute(_ANY, which).first() is None:
                 return []
         with self._database.write() as connection:

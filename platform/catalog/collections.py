@@ -157,7 +157,7 @@ class Collections:
     def list(self, limit: int = 20) -> builtins.list[CollectionRecord]:
         """Newest first."""
         query = select(collections).order_by(collections.c.started_at.desc(), collections.c.id.desc())
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [_record(row) for row in connection.execute(query.limit(limit))]
 
     @staticmethod

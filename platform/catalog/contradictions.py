@@ -168,7 +168,7 @@ class Contradictions:
         return found
 
     def _all(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return list(connection.execute(query).all())
 
 

@@ -1,6 +1,6 @@
 """Connections and transactions, on either database.
 
-`read()` is a snapshot; `write()` is all or nothing.
+`read()` is a snapshot, `glance()` one for a single statement; `write()` is all or nothing.
 
 On SQLite a transaction that starts by reading and then writes can fail half-way because another writer came
 between ("database is locked", not retryable in place); taking the write lock at BEGIN turns that failure into

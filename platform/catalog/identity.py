@@ -19,7 +19,7 @@ _DOMAIN = "mutoscope.catalog-identity/1"
 
 def identity_of(database: Database) -> str:
     """32 hex digits. Draws the id at the first call."""
-    with database.read() as connection:
+    with database.glance() as connection:
         drawn = connection.execute(select(identity.c.id)).scalar_one_or_none()
     if drawn is None:
         with database.write() as connection:
@@ -35,7 +35,7 @@ def _place(database: Database) -> str:
     if database.file is not None:
         return str(database.file.resolve())
     try:
-        with database.read() as connection:
+        with database.glance() as connection:
             return _postgres_place(connection)
     except DBAPIError:
         return ""  # not every server lets everybody ask for its identifier

@@ -74,13 +74,13 @@ class Incidents:
         query = select(*_COLUMNS).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
         if kind is not None:
             query = query.where(incidents.c.kind == kind)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [Incident(*row) for row in connection.execute(query)]
 
     def find(self, prefix: str) -> Incident:
         """The incident whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
         query = select(*_COLUMNS).where(prefix_range(incidents.c.id, prefix.lower())).limit(2)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(query).all()
         if not rows:
             raise UnknownReference(
@@ -98,11 +98,11 @@ class Incidents:
             .order_by(incidents.c.id.desc())
             .limit(1)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return connection.execute(query).scalar_one_or_none()
 
     def counts(self) -> dict[str, int]:
         """How many there are of each kind; kinds without any are left out."""
         query = select(incidents.c.kind, func.count()).group_by(incidents.c.kind).order_by(incidents.c.kind)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}

@@ -83,7 +83,7 @@ class Leases:
     def list(self) -> builtins.list[LeaseRecord]:
         """Leases in force, oldest first."""
         query = select(leases).where(leases.c.expires_at >= now()).order_by(leases.c.started_at, leases.c.id)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [LeaseRecord(*row) for row in connection.execute(query)]
 
     def take(

@@ -108,7 +108,7 @@ class Lineage:
     def containers(self, digest: str) -> tuple[str, ...]:
         """Digests of the containers that hold the artifact as a member, sorted."""
         query = select(members.c.container).where(members.c.artifact_digest == digest).distinct()
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return tuple(connection.execute(query.order_by(members.c.container)).scalars())
 
     def workflows(self, graph: LineageGraph) -> dict[str, str]:

@@ -95,7 +95,7 @@ class Pins:
             .where(*conditions)  # type: ignore[arg-type]
             .order_by(pins.c.name)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [
                 Pin(row.name, to_ref(row), row.with_inputs, row.note, row.created_at)
                 for row in connection.execute(query)

@@ -53,12 +53,12 @@ class Reachability:
 
     def now(self) -> float:
         """Seconds since the epoch by the database's clock."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return float(connection.execute(select(now())).scalar_one())
 
     def count_present(self) -> int:
         """How many artifacts are not collected: what a scan has before it."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             query = select(func.count()).select_from(artifacts).where(artifacts.c.state == "present")
             return int(connection.execute(query).scalar_one())
 
@@ -74,7 +74,7 @@ class Reachability:
         query = select(page.c.digest, page.c.kind, page.c.size, case((stays(page), 0), else_=1)).order_by(
             page.c.digest
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(query).all()
         suspects = [Suspect(digest, kind, size) for digest, kind, size, suspected in rows if suspected]
         return Page(suspects, len(rows), rows[-1][0] if len(rows) == limit else None)
@@ -104,7 +104,7 @@ class Reachability:
             .join(holder, holder.c.digest == members.c.container)
             .where(members.c.artifact_digest.in_(digests), holder.c.state == "present")
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [(row[0], row[1]) for row in connection.execute(query)]
 
     def recipes(self, digests: Sequence[str]) -> list[Recipe]:
@@ -132,7 +132,7 @@ class Reachability:
             )
         )
         cheapest: dict[str, Recipe] = {}
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             for digest, run_id, timings, elapsed in connection.execute(query):
                 found = Recipe(digest, run_id, sum(timings.values()) if timings else float(elapsed or 0.0))
                 if digest not in cheapest or found.seconds < cheapest[digest].seconds:

@@ -114,7 +114,7 @@ class Retention:
             retention_rules.c.keep_seconds,
             retention_rules.c.created_at,
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(select(*columns).order_by(retention_rules.c.name))
             return [RetentionRule(*row) for row in rows]
 

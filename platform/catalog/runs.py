@@ -4,7 +4,7 @@ to a run is in `claims`."""
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +15,7 @@ from mutoscope.platform.catalog.calls import PassedOver, add_call
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
+from mutoscope.platform.catalog.graph import read_runs
 from mutoscope.platform.catalog.members import CONTAINER_KIND, Members, held_by, record_members
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.catalog.tables import edges, in_flight, runs
@@ -78,6 +79,11 @@ class Runs(Claims):
         if row is None:
             raise UnknownReference(f"no run has the id {run_id!r}: `mutoscope ls runs` lists them")
         return to_run(row)
+
+    def get_many(self, run_ids: Collection[str]) -> dict[str, RunRecord]:
+        """The runs of those ids that there are, by id."""
+        with self._database.read() as connection:
+            return read_runs(connection, run_ids)
 
     def find(self, prefix: str) -> RunRecord:
         """The run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""

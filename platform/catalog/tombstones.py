@@ -193,7 +193,7 @@ class Tombstones:
     def references(self, digests: Sequence[str]) -> dict[str, ArtifactRef]:
         """The references of those that have a row."""
         query = select(*REF_COLUMNS).where(artifacts.c.digest.in_(digests))
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row.digest: to_ref(row) for row in connection.execute(query)}
 
     def with_members(self, digest: str) -> list[ArtifactRef]:
@@ -207,7 +207,7 @@ class Tombstones:
     def states(self, digests: Sequence[str]) -> dict[str, str]:
         """``present`` or ``tombstone`` of those that have a row."""
         query = select(artifacts.c.digest, artifacts.c.state).where(artifacts.c.digest.in_(digests))
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return {row.digest: row.state for row in connection.execute(query)}
 
     def unready(self, digests: Sequence[str], grace_seconds: float) -> set[str]:
@@ -221,12 +221,12 @@ class Tombstones:
                 artifacts.c.collected_at > now() - float(grace_seconds),
             ),
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return set(connection.execute(query).scalars())
 
     def writer_age(self) -> float | None:
         """Seconds since the longest active writer began; None when nobody is writing."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             age = connection.execute(select(now() - _oldest_writer())).scalar_one()
         return None if age is None else float(age)
 

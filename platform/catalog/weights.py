@@ -7,7 +7,7 @@ change.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import artifacts, weight_aliases, weight_versions
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
+from mutoscope.platform.refs import SHOWN_DIGITS
 
 LIVE = "live"
 """The alias that new runs are pinned to."""
@@ -274,6 +275,13 @@ _ALL_ALIASED = (
     )
     .order_by(weight_versions.c.component)
 )
+
+
+def name_for(card: str | None, digest: str, versions: Iterable[WeightVersion]) -> str:
+    """What people call those bytes as a card's weights: the newest of the names that are the card's own; a
+    digest where it has none. `versions`: every name the bytes have, oldest first."""
+    own = [version for version in versions if version.card == card]
+    return str(own[-1]) if own else digest[:SHOWN_DIGITS]
 
 
 def points_now() -> ColumnElement[bool]:

@@ -97,7 +97,7 @@ class Why:
             runs.c.created_at <= run.created_at,
             runs.c.id != run.id,
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return len(connection.execute(query).all())
 
 

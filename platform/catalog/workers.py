@@ -110,14 +110,14 @@ class Workers:
     def list(self, limit: int = 100) -> builtins.list[WorkerInfo]:
         """Newest heartbeat first."""
         query = select(*_COLUMNS).order_by(workers.c.heartbeat_at.desc(), workers.c.id.desc()).limit(limit)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [WorkerInfo(*row) for row in connection.execute(query)]
 
     def alive(
         self, card: str | None = None, within_seconds: float = ALIVE_SECONDS
     ) -> builtins.list[WorkerInfo]:
         """Workers heard of within that time and not stopped; those serving a card, if asked."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             found = [WorkerInfo(*row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
         return [worker for worker in found if card is None or card in worker.cards]
 

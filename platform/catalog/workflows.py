@@ -98,7 +98,7 @@ class Workflows:
 
     def get(self, run_id: str) -> WorkflowRecord:
         """Raises UnknownReference."""
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             row = connection.execute(select(*_COLUMNS).where(workflow_runs.c.id == run_id)).one_or_none()
         if row is None:
             raise UnknownReference(f"no workflow run has the id {run_id!r}: `mutoscope ls` lists them")
@@ -107,7 +107,7 @@ class Workflows:
     def find(self, prefix: str) -> WorkflowRecord:
         """The workflow run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
         query = select(*_COLUMNS).where(prefix_range(workflow_runs.c.id, prefix.lower())).limit(2)
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             rows = connection.execute(query).all()
         if not rows:
             raise UnknownReference(f"no workflow run id starts with {prefix!r}: `mutoscope ls` lists them")
@@ -123,7 +123,7 @@ class Workflows:
             .order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
             .limit(1)
         )
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             row = connection.execute(query).one_or_none()
         return _to_record(row) if row else None
 
@@ -143,5 +143,5 @@ class Workflows:
         }
         query = select(*_COLUMNS).order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
         query = query.where(*(column == value for column, value in given.items() if value is not None))
-        with self._database.read() as connection:
+        with self._database.glance() as connection:
             return [_to_record(row) for row in connection.execute(query.limit(limit))]
