@@ -20,11 +20,10 @@ from sqlalchemy.exc import DataError, IntegrityError
 from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
 from mutoscope.platform.catalog.calls import Call, to_call
-from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import roles, to_run
 from mutoscope.platform.catalog.graph import Edge
-from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.incidents import Incident, add_incident
 from mutoscope.platform.catalog.merge_versions import ArrivingVersions
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import (
@@ -38,7 +37,6 @@ from mutoscope.platform.catalog.transfer import Alias, Transfer, parents_first
 from mutoscope.platform.catalog.weights import WeightVersion
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 from mutoscope.platform.errors import CatalogError
-from mutoscope.platform.ids import new_id
 
 T = TypeVar("T")
 
@@ -255,9 +253,9 @@ class _Merge:
             made = {id_: self._made(id_) for id_ in (earlier, later)}
             if made[earlier] != made[later] and not self._on_record(later, earlier):
                 details = {"earlier": made[earlier], "now": made[later]}
-                found = Incident(new_id(), "determinism", key, later, earlier, details, 0.0)
-                values = {**asdict(found), "created_at": now()}
-                self._connection.execute(insert(incidents).values(**values))
+                add_incident(
+                    self._connection, "determinism", later, details, memo_key=key, earlier_run_id=earlier
+                )
                 self.result.disagreements += 1
 
     def _made(self, run_id: str) -> dict[str, str]:
