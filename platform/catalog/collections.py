@@ -135,7 +135,8 @@ class Collections:
     def add(self, id_: str, holder: str, counts: Mapping[str, int]) -> None:
         """Count what was done. Raises LeaseLost."""
         with self._database.write() as connection:
-            self.count(connection, id_, holder, counts)
+            self.require(connection, id_, holder)
+            self.count(connection, id_, counts)
 
     def leave(self, id_: str, holder: str) -> None:
         """Let anybody take the collection over at once. Nothing happens if somebody has."""
@@ -171,10 +172,9 @@ class Collections:
         if not owned.rowcount:
             raise LeaseLost(f"collection {id_} is not {holder}'s any more: another process has taken it over")
 
-    @classmethod
-    def count(cls, connection: Connection, id_: str, holder: str, counts: Mapping[str, int]) -> None:
-        """Within a transaction: add to what the collection has done."""
-        cls.require(connection, id_, holder)
+    @staticmethod
+    def count(connection: Connection, id_: str, counts: Mapping[str, int]) -> None:
+        """Within a transaction that holds the collection (`require`): add to what it has done."""
         found = connection.execute(select(collections.c.counts).where(collections.c.id == id_)).scalar_one()
         summed = {**found, **{name: found.get(name, 0) + number for name, number in counts.items()}}
         connection.execute(update(collections).where(collections.c.id == id_).values(counts=summed))

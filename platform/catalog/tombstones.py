@@ -107,7 +107,7 @@ class Tombstones:
                 .returning(artifacts.c.digest, artifacts.c.size)
             ).all()
             counts = {"collected": len(buried), "collected_bytes": sum(row.size for row in buried)}
-            Collections.count(connection, collection.id, holder, counts)
+            Collections.count(connection, collection.id, counts)
         return [row.digest for row in buried]
 
     def settle(self, collection: CollectionRecord, holder: str, digests: Sequence[str]) -> list[str]:
@@ -174,9 +174,7 @@ class Tombstones:
                 .returning(artifacts.c.size)
             ).scalars()
             sizes = list(removed)
-            Collections.count(
-                connection, collection.id, holder, {"removed": len(sizes), "removed_bytes": sum(sizes)}
-            )
+            Collections.count(connection, collection.id, {"removed": len(sizes), "removed_bytes": sum(sizes)})
         return verdict
 
     def revive(self, digest: str) -> bool:
