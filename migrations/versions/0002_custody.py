@@ -188,9 +188,7 @@ def _collections() -> None:
         sa.Column("counts", _JSON, nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
         sa.Column("finished_at", sa.Double()),
-        sa.CheckConstraint(
-            "state in ('running', 'finished', 'abandoned')", name=op.f("ck_collections_state")
-        ),
+        sa.CheckConstraint("state in ('running', 'finished')", name=op.f("ck_collections_state")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_collections")),
     )
     op.create_index(op.f("ix_collections_started_at"), "collections", ["started_at"])

@@ -48,7 +48,7 @@ class CollectionRecord:
     has done so far, each thing once however often it was interrupted."""
 
     id: str
-    state: Literal["running", "finished", "abandoned"]
+    state: Literal["running", "finished"]
     phase: str
     holder: str
     expires_at: float

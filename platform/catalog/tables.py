@@ -328,6 +328,6 @@ collections = Table(
     Column("counts", _JSON, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double),
-    CheckConstraint("state in ('running', 'finished', 'abandoned')", name="state"),
+    CheckConstraint("state in ('running', 'finished')", name="state"),
     Index(None, "started_at"),
 )
