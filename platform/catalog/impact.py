@@ -40,7 +40,7 @@ from mutoscope.platform.catalog.tables import (
     weight_versions,
     workflow_runs,
 )
-from mutoscope.platform.catalog.weights import LIVE, VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.weights import LIVE, VERSION_COLUMNS, WeightVersion, points_now, to_version
 from mutoscope.platform.refs import ArtifactRef
 
 
@@ -155,10 +155,7 @@ def _downstream(lateral: bool) -> CTE:
 
 
 _ROOT = bindparam("root", type_=String)
-_NEWEST = select(func.max(weight_aliases.c.id)).where(weight_aliases.c.name == LIVE)
-_LIVE = select(weight_aliases.c.version_id).where(
-    weight_aliases.c.id.in_(_NEWEST.group_by(weight_aliases.c.card, weight_aliases.c.component))
-)
+_LIVE = select(weight_aliases.c.version_id).where(weight_aliases.c.name == LIVE, points_now())
 
 
 @lru_cache
