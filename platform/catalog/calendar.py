@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable
-from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -18,9 +17,8 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.tables import artifacts, workflow_runs
 from mutoscope.platform.catalog.transfer import KnownArtifact, to_known
-from mutoscope.platform.catalog.workflows import WorkflowRecord
+from mutoscope.platform.catalog.workflows import WorkflowRecord, to_workflow_run
 
-_COLUMNS = tuple(workflow_runs.c[field.name] for field in fields(WorkflowRecord))
 _ENDED = workflow_runs.c.finished_at.is_not(None)
 
 
@@ -84,15 +82,17 @@ class Calendar:
             .offset(offset)
             .limit(limit)
         )
-        query = select(*_COLUMNS).where(workflow_runs.c.id.in_(place), _ENDED).order_by(workflow_runs.c.id)
+        query = (
+            select(workflow_runs).where(workflow_runs.c.id.in_(place), _ENDED).order_by(workflow_runs.c.id)
+        )
         with self._database.glance() as connection:
-            return [WorkflowRecord(*row) for row in connection.execute(query)]
+            return [to_workflow_run(row) for row in connection.execute(query)]
 
     def ended(self, day: date) -> builtins.list[WorkflowRecord]:
         """Every run of a day that has ended, nested ones too, in order."""
-        query = select(*_COLUMNS).where(*_within(day), _ENDED).order_by(workflow_runs.c.id)
+        query = select(workflow_runs).where(*_within(day), _ENDED).order_by(workflow_runs.c.id)
         with self._database.glance() as connection:
-            return [WorkflowRecord(*row) for row in connection.execute(query)]
+            return [to_workflow_run(row) for row in connection.execute(query)]
 
     def artifacts(self, digests: Iterable[str]) -> dict[str, KnownArtifact]:
         """The artifacts by digest, and whether their bytes are there; those unknown are left out."""

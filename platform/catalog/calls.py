@@ -117,8 +117,9 @@ class Calls:
             return {row[0]: row[1] for row in connection.execute(_COUNTS, {"run": run_id})}
 
 
-_COLUMNS = tuple(calls.c[field.name] for field in fields(Call))
-_SELECT = select(*_COLUMNS).order_by(calls.c.id)
+assert [field.name for field in fields(Call)] == list(calls.c.keys())
+
+_SELECT = select(calls).order_by(calls.c.id)
 _COUNTS = (
     select(calls.c.disposition, func.count())
     .where(calls.c.run_id == bindparam("run"))
@@ -127,6 +128,7 @@ _COUNTS = (
 
 
 def to_call(row: Row[*tuple[Any, ...]]) -> Call:
+    """The record of a whole row of `calls`."""
     id_, run_id, workflow_run_id, disposition, passed_over, created_at = row
     over = PassedOver.from_dict(passed_over) if passed_over else None
     return Call(id_, run_id, workflow_run_id, disposition, over, created_at)

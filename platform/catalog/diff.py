@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from mutoscope.platform.catalog.graph import ArtifactNode, Edge
-from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.incidents import Incident, to_incident
 from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.recipes import Recipes
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, RunRecord
@@ -269,9 +269,7 @@ def _incidents(connection: Connection, steps: list[Step]) -> tuple[Incident, ...
     """Determinism incidents about the keys of the unexplained steps, oldest first."""
     made = [run for step in steps if step.unexplained for run in (step.left_run, step.right_run) if run]
     rows = by_keys(connection, _INCIDENTS, {run.memo_key for run in made if run.memo_key})
-    return tuple(sorted((Incident(*row) for row in rows), key=lambda one: (one.created_at, one.id)))
+    return tuple(sorted(map(to_incident, rows), key=lambda one: (one.created_at, one.id)))
 
 
-_INCIDENTS = select(*(incidents.c[field.name] for field in fields(Incident))).where(
-    incidents.c.kind == "determinism", incidents.c.memo_key.in_(KEYS)
-)
+_INCIDENTS = select(incidents).where(incidents.c.kind == "determinism", incidents.c.memo_key.in_(KEYS))

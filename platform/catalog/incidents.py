@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from mutoscope.platform.catalog.artifacts import prefix_range
 from mutoscope.platform.catalog.clock import now
@@ -37,7 +37,12 @@ class Incident:
     created_at: float
 
 
-_COLUMNS = tuple(incidents.c[field.name] for field in fields(Incident))
+assert [field.name for field in fields(Incident)] == list(incidents.c.keys())
+
+
+def to_incident(row: Row[*tuple[Any, ...]]) -> Incident:
+    """The record of a whole row of `incidents`."""
+    return Incident(*row)
 
 
 def add_incident(
@@ -71,15 +76,15 @@ class Incidents:
 
     def list(self, limit: int = 50, kind: str | None = None) -> builtins.list[Incident]:
         """Newest first; of one kind, if asked."""
-        query = select(*_COLUMNS).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
+        query = select(incidents).order_by(incidents.c.created_at.desc(), incidents.c.id.desc()).limit(limit)
         if kind is not None:
             query = query.where(incidents.c.kind == kind)
         with self._database.glance() as connection:
-            return [Incident(*row) for row in connection.execute(query)]
+            return [to_incident(row) for row in connection.execute(query)]
 
     def find(self, prefix: str) -> Incident:
         """The incident whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(*_COLUMNS).where(prefix_range(incidents.c.id, prefix.lower())).limit(2)
+        query = select(incidents).where(prefix_range(incidents.c.id, prefix.lower())).limit(2)
         with self._database.glance() as connection:
             rows = connection.execute(query).all()
         if not rows:
@@ -88,7 +93,7 @@ class Incidents:
             )
         if len(rows) > 1:
             raise AmbiguousReference(f"{prefix!r} begins several incident ids: add digits")
-        return Incident(*rows[0])
+        return to_incident(rows[0])
 
     def of_run(self, run_id: str) -> str | None:
         """Id of the newest incident in which the run made other bytes than an earlier one."""

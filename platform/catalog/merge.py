@@ -35,7 +35,7 @@ from mutoscope.platform.catalog.tables import (
 )
 from mutoscope.platform.catalog.transfer import Alias, Transfer, parents_first
 from mutoscope.platform.catalog.weights import WeightVersion
-from mutoscope.platform.catalog.workflows import WorkflowRecord
+from mutoscope.platform.catalog.workflows import WorkflowRecord, to_workflow_run
 from mutoscope.platform.errors import CatalogError
 
 T = TypeVar("T")
@@ -154,10 +154,9 @@ class _Merge:
 
     def _enter_workflow_runs(self, records: Iterable[WorkflowRecord]) -> int:
         count = 0
-        columns = [workflow_runs.c[item.name] for item in fields(WorkflowRecord)]
         for batch in batched(parents_first(list(records)), _BATCH):
-            rows = self._known(select(*columns), workflow_runs.c.id, batch)
-            known = {row.id: WorkflowRecord(*row) for row in rows}
+            rows = self._known(select(workflow_runs), workflow_runs.c.id, batch)
+            known = {row.id: to_workflow_run(row) for row in rows}
             fresh = _fresh("workflow run", list(self._ended_since(batch, known)), known, frozenset())
             self.result.workflow_runs += [record.id for record in fresh]
             count += self._bulk.workflow_runs(fresh)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, select
@@ -18,7 +18,7 @@ from mutoscope.platform.catalog.calls import Call, to_call
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import to_run
 from mutoscope.platform.catalog.graph import Edge
-from mutoscope.platform.catalog.incidents import Incident
+from mutoscope.platform.catalog.incidents import Incident, to_incident
 from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.tables import (
@@ -34,7 +34,7 @@ from mutoscope.platform.catalog.tables import (
 )
 from mutoscope.platform.catalog.transfer_keys import ClosureKeys, Roots, closure_of
 from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, points_now, to_version
-from mutoscope.platform.catalog.workflows import WorkflowRecord
+from mutoscope.platform.catalog.workflows import WorkflowRecord, to_workflow_run
 from mutoscope.platform.refs import ArtifactRef
 
 T = TypeVar("T")
@@ -72,16 +72,12 @@ class Extract:
             yield to_known(row)
 
     def members(self) -> Iterator[Member]:
-        query = select(*_columns(Member, members, digest="artifact_digest"))
-        for row in self._rows(query, members.c.container, self.closure.artifacts, members.c.path):
+        for row in self._rows(select(members), members.c.container, self.closure.artifacts, members.c.path):
             yield Member(*row)
 
     def workflow_runs(self) -> Iterator[WorkflowRecord]:
-        query = select(*_columns(WorkflowRecord, workflow_runs))
-        found = [
-            WorkflowRecord(*row) for row in self._rows(query, workflow_runs.c.id, self.closure.workflow_runs)
-        ]
-        return iter(parents_first(found))
+        rows = self._rows(select(workflow_runs), workflow_runs.c.id, self.closure.workflow_runs)
+        return iter(parents_first([to_workflow_run(row) for row in rows]))
 
     def runs(self) -> Iterator[RunRecord]:
         return map(to_run, self._rows(select(runs), runs.c.id, self.closure.runs))
@@ -93,8 +89,7 @@ class Extract:
 
     def calls(self) -> Iterator[Call]:
         """Of the runs, by the workflow runs; who else was served is no part of the closure."""
-        query = select(*_columns(Call, calls))
-        for row in self._rows(query, calls.c.run_id, self.closure.runs, calls.c.id):
+        for row in self._rows(select(calls), calls.c.run_id, self.closure.runs, calls.c.id):
             if row.workflow_run_id is None or row.workflow_run_id in self.closure.workflow_runs:
                 yield to_call(row)
 
@@ -119,10 +114,9 @@ class Extract:
 
     def incidents(self) -> Iterator[Incident]:
         """Those between runs of the closure."""
-        query = select(*_columns(Incident, incidents))
-        for row in self._rows(query, incidents.c.run_id, self.closure.runs, incidents.c.id):
+        for row in self._rows(select(incidents), incidents.c.run_id, self.closure.runs, incidents.c.id):
             if row.earlier_run_id is None or row.earlier_run_id in self.closure.runs:
-                yield Incident(*row)
+                yield to_incident(row)
 
     def _rows(self, query: Any, key: Column[Any], keys: set[str], *order: Column[Any]) -> Iterator[Any]:
         return by_keys(self._connection, query.where(key.in_(KEYS)).order_by(key, *order), keys)
@@ -160,8 +154,3 @@ def parents_first(found: list[T]) -> list[T]:
             at = by_id[at].parent_id
         ordered.update((id_, by_id[id_]) for id_ in reversed(path))
     return list(ordered.values())
-
-
-def _columns(record: type, table: Any, **renamed: str) -> list[Column[Any]]:
-    """A record's columns in its own order."""
-    return [table.c[renamed.get(item.name, item.name)] for item in fields(record)]

@@ -37,10 +37,11 @@ class WorkflowRecord:
     finished_at: float | None
 
 
-_COLUMNS = tuple(workflow_runs.c[field.name] for field in fields(WorkflowRecord))
+assert [field.name for field in fields(WorkflowRecord)] == list(workflow_runs.c.keys())
 
 
-def _to_record(row: Row[*tuple[Any, ...]]) -> WorkflowRecord:
+def to_workflow_run(row: Row[*tuple[Any, ...]]) -> WorkflowRecord:
+    """The record of a whole row of `workflow_runs`."""
     return WorkflowRecord(*row)
 
 
@@ -99,33 +100,33 @@ class Workflows:
     def get(self, run_id: str) -> WorkflowRecord:
         """Raises UnknownReference."""
         with self._database.glance() as connection:
-            row = connection.execute(select(*_COLUMNS).where(workflow_runs.c.id == run_id)).one_or_none()
+            row = connection.execute(select(workflow_runs).where(workflow_runs.c.id == run_id)).one_or_none()
         if row is None:
             raise UnknownReference(f"no workflow run has the id {run_id!r}: `mutoscope ls` lists them")
-        return _to_record(row)
+        return to_workflow_run(row)
 
     def find(self, prefix: str) -> WorkflowRecord:
         """The workflow run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(*_COLUMNS).where(prefix_range(workflow_runs.c.id, prefix.lower())).limit(2)
+        query = select(workflow_runs).where(prefix_range(workflow_runs.c.id, prefix.lower())).limit(2)
         with self._database.glance() as connection:
             rows = connection.execute(query).all()
         if not rows:
             raise UnknownReference(f"no workflow run id starts with {prefix!r}: `mutoscope ls` lists them")
         if len(rows) > 1:
             raise AmbiguousReference(f"{prefix!r} begins several workflow run ids: add digits")
-        return _to_record(rows[0])
+        return to_workflow_run(rows[0])
 
     def find_by_flow_run(self, prefect_flow_run_id: str) -> WorkflowRecord | None:
         """The newest workflow run opened by that Prefect flow run."""
         query = (
-            select(*_COLUMNS)
+            select(workflow_runs)
             .where(workflow_runs.c.prefect_flow_run_id == prefect_flow_run_id)
             .order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
             .limit(1)
         )
         with self._database.glance() as connection:
             row = connection.execute(query).one_or_none()
-        return _to_record(row) if row else None
+        return to_workflow_run(row) if row else None
 
     def list(
         self,
@@ -141,7 +142,7 @@ class Workflows:
             workflow_runs.c.state: state,
             workflow_runs.c.parent_id: parent_id,
         }
-        query = select(*_COLUMNS).order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
+        query = select(workflow_runs).order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
         query = query.where(*(column == value for column, value in given.items() if value is not None))
         with self._database.glance() as connection:
-            return [_to_record(row) for row in connection.execute(query.limit(limit))]
+            return [to_workflow_run(row) for row in connection.execute(query.limit(limit))]
