@@ -132,7 +132,7 @@ class _Merge:
         self._bulk = Bulk(database, connection)
         self._new_runs: set[str] = set()
         self.result = Merged()
-        self._versions = ArrivingVersions(connection, self.result.renamed, self.result.moved)
+        self._versions = ArrivingVersions(database, connection, self.result.renamed, self.result.moved)
 
     def enter(self, arrivals: Arrivals, alias: str | None) -> None:
         """A row before what refers to it."""

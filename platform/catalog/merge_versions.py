@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
-from mutoscope.platform.catalog.clock import now
-from mutoscope.platform.catalog.tables import weight_aliases, weight_versions
+from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.tables import weight_versions
 from mutoscope.platform.catalog.transfer import Alias, parents_first
-from mutoscope.platform.catalog.weights import VERSION_COLUMNS, WeightVersion, to_version
+from mutoscope.platform.catalog.weights import (
+    VERSION_COLUMNS,
+    WeightVersion,
+    move_alias,
+    take_turns,
+    to_version,
+)
 from mutoscope.platform.errors import CatalogError, UnknownReference
 
 
@@ -27,9 +33,12 @@ class ArrivingVersions:
         moved: filled with the versions an alias points to now.
     """
 
-    def __init__(self, connection: Connection, renamed: dict[str, str], moved: list[str]) -> None:
-        self._connection, self._renamed, self._moved = connection, renamed, moved
-        self._here: dict[str, str] = {}  # id there to id here
+    def __init__(
+        self, database: Database, connection: Connection, renamed: dict[str, str], moved: list[str]
+    ) -> None:
+        self._database, self._connection = database, connection
+        self._renamed, self._moved = renamed, moved
+        self._here: dict[str, WeightVersion] = {}  # by id there
 
     def enter(self, found: Iterable[WeightVersion]) -> int:
         """Enter versions, each under the name it has here; returns how many are new.
@@ -38,6 +47,8 @@ class ArrivingVersions:
             CatalogError: one is known here as other bytes, or of another component.
         """
         arriving = parents_first(list(found))
+        for card in sorted({version.card for version in arriving}):
+            take_turns(self._database, self._connection, card)
         before = self._versions_of({(version.card, version.component) for version in arriving})
         ids = {version.id: version for version in before}
         named = {(v.card, v.component, v.digest): v for v in reversed(before)}
@@ -57,7 +68,7 @@ class ArrivingVersions:
                 raise CatalogError(
                     f"version {version.id} is {here} here and {version} there: nothing was entered"
                 )
-            self._here[version.id] = here.id
+            self._here[version.id] = here
             if str(here) != str(version):
                 self._renamed[str(version)] = str(here)
         for version in fresh:
@@ -69,7 +80,7 @@ class ArrivingVersions:
     def _settle(self, version: WeightVersion, taken: set[tuple[str, str, int]]) -> WeightVersion:
         """The version as it will be here: under its own number where that is free."""
         parent = self._here.get(version.parent_id) if version.parent_id else None
-        settled = replace(version, parent_id=parent)
+        settled = replace(version, parent_id=parent.id if parent else None)
         if (version.card, version.component, version.ordinal) not in taken:
             return settled
         numbers = [n for card, part, n in taken if (card, part) == (version.card, version.component)]
@@ -104,16 +115,5 @@ class ArrivingVersions:
             target = self._here.get(alias.version_id)
             if target is None:
                 raise CatalogError(f"alias {alias.name} of {alias.card}/{alias.component} leads nowhere")
-            place = (
-                weight_aliases.c.card == alias.card,
-                weight_aliases.c.component == alias.component,
-                weight_aliases.c.name == name,
-            )
-            newest = select(func.max(weight_aliases.c.id)).where(*place).scalar_subquery()
-            query = select(weight_aliases.c.version_id).where(weight_aliases.c.id == newest)
-            if self._connection.execute(query).scalar() == target:
-                continue
-            row = {"card": alias.card, "component": alias.component, "name": name, "version_id": target}
-            self._connection.execute(insert(weight_aliases).values(**row, created_at=now()))
-            moved = select(*VERSION_COLUMNS).where(weight_versions.c.id == target)
-            self._moved.append(str(to_version(self._connection.execute(moved).one())))
+            if move_alias(self._connection, name, target):
+                self._moved.append(str(target))

@@ -84,7 +84,7 @@ class Weights:
             UnknownReference: the catalog does not know the artifact.
         """
         with self._database.write() as connection:
-            self._take_turns(connection, card)
+            take_turns(self._database, connection, card)
             return _publish(connection, card, component, artifact_digest, run_id, parent, metrics)
 
     def publish_all(
@@ -109,7 +109,7 @@ class Weights:
             UnknownReference: the catalog does not know one of the artifacts.
         """
         with self._database.write() as connection:
-            self._take_turns(connection, card)
+            take_turns(self._database, connection, card)
             published = {
                 component: _publish(connection, card, component, digest, run_id, alias=alias)
                 for component, digest in artifact_digests.items()
@@ -164,10 +164,8 @@ class Weights:
         if not name or name.isdecimal() or not name.replace("-", "").replace("_", "").isalnum():
             raise InvalidParameter("alias", name, "use letters, digits, - and _, not a number alone")
         with self._database.write() as connection:
-            self._take_turns(connection, version.card)
-            current = connection.execute(_aliased(version.card, version.component, name)).one_or_none()
-            if current is None or current.id != version.id:
-                _point(connection, name, version.card, version.component, version.id)
+            take_turns(self._database, connection, version.card)
+            move_alias(connection, name, version)
 
     def alias_history(
         self, card: str, component: str, name: str
@@ -201,9 +199,19 @@ class Weights:
         with self._database.glance() as connection:
             return [to_version(row) for row in connection.execute(query)]
 
-    def _take_turns(self, connection: Connection, card: str) -> None:
-        """Ordinals and aliases of a card are decided one after another: the next follows from the last."""
-        self._database.serialise(connection, f"weights {card}")
+
+def take_turns(database: Database, connection: Connection, card: str) -> None:
+    """Ordinals and aliases of a card are decided one after another: the next follows from the last."""
+    database.serialise(connection, f"weights {card}")
+
+
+def move_alias(connection: Connection, name: str, version: WeightVersion) -> bool:
+    """Point an alias of the version's component at it; False if it does already. Its card's turn is taken."""
+    current = connection.execute(_aliased(version.card, version.component, name)).one_or_none()
+    if current is not None and current.id == version.id:
+        return False
+    _point(connection, name, version.card, version.component, version.id)
+    return True
 
 
 def _publish(
