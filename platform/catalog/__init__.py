@@ -21,7 +21,8 @@
     audit       what a check of the catalog asks; contradictions: rows that cannot both be true
     calendar    workflow runs by day
     identity    which catalog this is, for a store that several share
-    naming      what a name that a person typed stands for; keys: rows by many keys
+    naming      what a name that a person typed stands for; keys: rows by many keys,
+                or by the beginning of one
     watch       whether anything changed, cheaply
     catalog     all of it behind one object
 

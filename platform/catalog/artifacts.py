@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, Select, and_, exists, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.keys import SHOWN_CANDIDATES, prefix_range
 from mutoscope.platform.catalog.tables import artifacts, edges, members, runs, workflow_runs
 from mutoscope.platform.errors import AmbiguousReference, UnknownReference
 from mutoscope.platform.refs import ArtifactRef, parse_reference
@@ -21,17 +22,10 @@ REF_COLUMNS = (
     artifacts.c.meta,
 )
 
-_SHOWN_CANDIDATES = 5
-
 
 def to_ref(row: Row[*tuple[Any, ...]]) -> ArtifactRef:
     """The reference of a row that holds `REF_COLUMNS`."""
     return ArtifactRef(row.digest, row.kind, row.media_type, row.size, row.meta)
-
-
-def prefix_range(column: Any, prefix: str) -> Any:
-    """Rows whose hex column starts with `prefix`, as a range so that the index serves it."""
-    return (column >= prefix) & (column < prefix + "g")
 
 
 def record_all(
@@ -110,12 +104,12 @@ class Artifacts:
         if kind is not None:
             query = query.where(artifacts.c.kind == kind)
         with self._database.glance() as connection:
-            rows = connection.execute(query.limit(_SHOWN_CANDIDATES + 1)).all()
+            rows = connection.execute(query.limit(SHOWN_CANDIDATES + 1)).all()
         if not rows:
             raise UnknownReference(f"no artifact is named {reference!r}: `mutoscope ls` lists what there is")
         if len(rows) > 1:
-            shown = ", ".join(str(to_ref(row)) for row in rows[:_SHOWN_CANDIDATES])
-            more = ", ..." if len(rows) > _SHOWN_CANDIDATES else ""
+            shown = ", ".join(str(to_ref(row)) for row in rows[:SHOWN_CANDIDATES])
+            more = ", ..." if len(rows) > SHOWN_CANDIDATES else ""
             raise AmbiguousReference(f"{reference!r} names several artifacts ({shown}{more}): add digits")
         return to_ref(rows[0])
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select
 
-from mutoscope.platform.catalog.artifacts import prefix_range
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.tables import incidents
-from mutoscope.platform.errors import AmbiguousReference, UnknownReference
 from mutoscope.platform.ids import new_id
 
 
@@ -84,16 +83,8 @@ class Incidents:
 
     def find(self, prefix: str) -> Incident:
         """The incident whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(incidents).where(prefix_range(incidents.c.id, prefix.lower())).limit(2)
-        with self._database.glance() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            raise UnknownReference(
-                f"no incident's id starts with {prefix!r}: `mutoscope incidents list` lists them"
-            )
-        if len(rows) > 1:
-            raise AmbiguousReference(f"{prefix!r} begins several incident ids: add digits")
-        return to_incident(rows[0])
+        row = by_prefix(self._database, incidents, prefix, "incident", "mutoscope incidents list")
+        return to_incident(row)
 
     def of_run(self, run_id: str) -> str | None:
         """Id of the newest incident in which the run made other bytes than an earlier one."""

@@ -10,16 +10,17 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
 
-from mutoscope.platform.catalog.artifacts import prefix_range, record_all
+from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.calls import PassedOver, add_call
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
 from mutoscope.platform.catalog.graph import read_runs
+from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.members import CONTAINER_KIND, Members, held_by, record_members
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.catalog.tables import edges, in_flight, runs
-from mutoscope.platform.errors import AmbiguousReference, InvalidParameter, UnknownReference
+from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
@@ -87,15 +88,7 @@ class Runs(Claims):
 
     def find(self, prefix: str) -> RunRecord:
         """The run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(runs).where(prefix_range(runs.c.id, prefix.lower())).order_by(runs.c.id).limit(6)
-        with self._database.glance() as connection:
-            found = [to_run(row) for row in connection.execute(query)]
-        if not found:
-            raise UnknownReference(f"no run id starts with {prefix!r}: `mutoscope ls runs` lists them")
-        if len(found) > 1:
-            shown = ", ".join(run.id for run in found[:5])
-            raise AmbiguousReference(f"{prefix!r} begins several run ids ({shown}): add digits")
-        return found[0]
+        return to_run(by_prefix(self._database, runs, prefix, "run", "mutoscope ls runs"))
 
     def list(
         self,

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from sqlalchemy import Row, insert, select, update
 
-from mutoscope.platform.catalog.artifacts import prefix_range
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.tables import workflow_runs
-from mutoscope.platform.errors import AmbiguousReference, UnknownReference
+from mutoscope.platform.errors import UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
@@ -107,14 +107,8 @@ class Workflows:
 
     def find(self, prefix: str) -> WorkflowRecord:
         """The workflow run whose id starts with `prefix`. Raises UnknownReference or AmbiguousReference."""
-        query = select(workflow_runs).where(prefix_range(workflow_runs.c.id, prefix.lower())).limit(2)
-        with self._database.glance() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            raise UnknownReference(f"no workflow run id starts with {prefix!r}: `mutoscope ls` lists them")
-        if len(rows) > 1:
-            raise AmbiguousReference(f"{prefix!r} begins several workflow run ids: add digits")
-        return to_workflow_run(rows[0])
+        row = by_prefix(self._database, workflow_runs, prefix, "workflow run", "mutoscope ls")
+        return to_workflow_run(row)
 
     def find_by_flow_run(self, prefect_flow_run_id: str) -> WorkflowRecord | None:
         """The newest workflow run opened by that Prefect flow run."""

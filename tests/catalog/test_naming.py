@@ -30,6 +30,12 @@ def test_a_run_and_a_workflow_run_of_one_minute_are_not_mistaken(catalog: Catalo
         catalog.find(run.id[:shared])
 
 
+def test_what_an_ambiguous_beginning_could_stand_for_is_listed(catalog: Catalog) -> None:
+    started = sorted(catalog.workflows.start("text_to_image", {}) for _ in range(2))
+    with pytest.raises(AmbiguousReference, match=rf"several workflow run ids \({started[0]}, {started[1]}\)"):
+        catalog.workflows.find("0")
+
+
 def test_a_stranger(catalog: Catalog) -> None:
     for name in ("0", "video:0", "0" * 64, "toy-card/net@1"):
         with pytest.raises(UnknownReference):
