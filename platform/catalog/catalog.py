@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mutoscope.platform.catalog import schema
+from mutoscope.platform.catalog import naming, schema
 from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.audit import Audit
 from mutoscope.platform.catalog.bulk import Bulk
@@ -19,7 +19,7 @@ from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.leases import Leases
 from mutoscope.platform.catalog.lineage import Lineage
 from mutoscope.platform.catalog.merge import Merging
-from mutoscope.platform.catalog.naming import Named, find
+from mutoscope.platform.catalog.naming import Named
 from mutoscope.platform.catalog.pins import Pins
 from mutoscope.platform.catalog.reachability import Reachability
 from mutoscope.platform.catalog.reasons import Reasons
@@ -27,10 +27,11 @@ from mutoscope.platform.catalog.retention import Retention
 from mutoscope.platform.catalog.runs import Runs
 from mutoscope.platform.catalog.tombstones import Tombstones
 from mutoscope.platform.catalog.watch import Watch
-from mutoscope.platform.catalog.weights import Weights
+from mutoscope.platform.catalog.weights import Weights, WeightVersion
 from mutoscope.platform.catalog.why import Why
 from mutoscope.platform.catalog.workers import Workers
 from mutoscope.platform.catalog.workflows import Workflows
+from mutoscope.platform.refs import ArtifactRef
 
 
 class Catalog:
@@ -128,7 +129,11 @@ class Catalog:
 
     def find(self, name: str) -> Named:
         """What a name that a person typed stands for; see `naming.find`."""
-        return find(self, name)
+        return naming.find(self, name)
+
+    def find_artifact(self, name: str) -> ArtifactRef | WeightVersion:
+        """The same where bytes are meant; see `naming.find_artifact`."""
+        return naming.find_artifact(self, name)
 
     def watch(self) -> Watch:
         """A cheap way to wait for news; see `Watch`. Close it when done."""

@@ -17,19 +17,27 @@ if TYPE_CHECKING:
 Named = ArtifactRef | WeightVersion | RunRecord | WorkflowRecord
 
 
+def find_artifact(catalog: Catalog, name: str) -> ArtifactRef | WeightVersion:
+    """The artifact (``video:3fa9``, ``3fa9``) or weight version (``flux-t2i/transformer@live``) of that name:
+    either has the digest of bytes.
+
+    Raises:
+        UnknownReference, AmbiguousReference: none goes by that name, or several do.
+    """
+    return catalog.weights.get(name) if "@" in name else catalog.artifacts.resolve(name)
+
+
 def find(catalog: Catalog, name: str) -> Named:
-    """The artifact (``video:3fa9``, ``3fa9``), weight version (``flux-t2i/transformer@live``), run or
-    workflow run (the beginning of an id) of that name. Digests come before ids.
+    """The artifact or weight version (see `find_artifact`), run or workflow run (the beginning of an id) of
+    that name. Digests come before ids.
 
     Raises:
         UnknownReference: nothing goes by that name.
         AmbiguousReference: several do, a run and a workflow run among them: ids begin with the time, so those
             of one minute share their first eight digits.
     """
-    if "@" in name:
-        return catalog.weights.get(name)
     try:
-        return catalog.artifacts.resolve(name)
+        return find_artifact(catalog, name)
     except UnknownReference as unknown:
         found: list[RunRecord | WorkflowRecord] = []
         with suppress(UnknownReference):

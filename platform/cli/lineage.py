@@ -121,9 +121,7 @@ def resolve(home: Home, reference: str) -> str:
     Raises:
         UnknownReference, AmbiguousReference: as the catalog says.
     """
-    if "@" in reference:
-        return home.catalog.weights.get(reference).digest
-    return home.catalog.artifacts.resolve(reference).digest
+    return home.catalog.find_artifact(reference).digest
 
 
 def print_tree(graph: LineageGraph) -> None:

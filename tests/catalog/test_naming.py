@@ -18,6 +18,8 @@ def test_each_kind_of_name(catalog: Catalog) -> None:
     version = catalog.weights.publish(CARD, "net", NET.digest)
     assert catalog.find(IMAGE.digest[:12]) == catalog.find(f"image:{IMAGE.digest[:6]}") == IMAGE
     assert catalog.find("toy-card/net@1") == catalog.find("toy-card/net@live") == version
+    assert catalog.find_artifact(IMAGE.digest[:12]) == IMAGE
+    assert catalog.find_artifact("toy-card/net@live") == version
     assert catalog.find(run.id) == run
     assert catalog.find(workflow_run) == catalog.workflows.find(workflow_run)
 
