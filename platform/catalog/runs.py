@@ -274,14 +274,14 @@ class Runs(Claims):
         values["parameters"] = dict(spec.parameters)
         values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
         row = connection.execute(_INSERT, {"id": new_id(), **values}).one()
-        used = {slot: ref.digest for slot, ref in spec.inputs.items()}
-        used |= {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
+        weights = {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
+        used = {slot: ref.digest for slot, ref in spec.inputs.items()} | weights
         if len(used) != len(spec.inputs) + len(spec.weights):
             raise InvalidParameter(
                 "inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}"
             )
         run = to_run(row)
-        require_known(connection, used)
+        require_known(connection, weights)
         add_edges(connection, run.id, "used", used)
         return run
 
