@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.diff import Difference, flat
@@ -91,14 +91,14 @@ class Why:
         """How many earlier runs of the same key ended without outputs: failed or cancelled."""
         if run.memo_key is None:
             return 0
-        query = select(runs.c.id).where(
+        query = select(func.count()).where(
             runs.c.memo_key == run.memo_key,
             runs.c.state.in_(("failed", "cancelled")),
             runs.c.created_at <= run.created_at,
             runs.c.id != run.id,
         )
         with self._database.glance() as connection:
-            return len(connection.execute(query).all())
+            return int(connection.execute(query).scalar_one())
 
 
 def _unlike(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
