@@ -4,8 +4,8 @@ A graph in the shape of W3C PROV: artifacts (entities) and runs (activities) are
 run used or generated which artifact. Because a checkpoint is an artifact and a train step is a run, "which
 weights made this, and what made those" is one recursive query over `edges`.
 
-Times are seconds since the epoch by the database's clock (`clock.now`). Rows outlive bytes: nothing here is
-deleted.
+Times are seconds since the epoch by the database's clock (`clock.now`). Rows outlive bytes: no artifact,
+run or edge is ever deleted.
 """
 
 from __future__ import annotations
