@@ -34,13 +34,13 @@ from sqlalchemy import (
     union,
 )
 
-from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.retention import Policy, kept_by
 from mutoscope.platform.catalog.tables import (
     artifacts,
     calls,
     edges,
     in_flight,
+    in_force,
     leases,
     members,
     pins,
@@ -180,7 +180,7 @@ def aliased() -> Select[Any]:
 def leased() -> Select[Any]:
     """Digests that a reader's lease in force names."""
     return select(leases.c.artifact_digest).where(
-        leases.c.kind == "reader", leases.c.artifact_digest.is_not(None), leases.c.expires_at >= now()
+        leases.c.kind == "reader", leases.c.artifact_digest.is_not(None), in_force
     )
 
 

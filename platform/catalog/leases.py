@@ -23,7 +23,7 @@ from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.keys import CHUNK
-from mutoscope.platform.catalog.tables import leases
+from mutoscope.platform.catalog.tables import in_force, leases
 from mutoscope.platform.errors import InvalidParameter, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
 
@@ -82,7 +82,7 @@ class Leases:
 
     def list(self) -> builtins.list[LeaseRecord]:
         """Leases in force, oldest first."""
-        query = select(leases).where(leases.c.expires_at >= now()).order_by(leases.c.started_at, leases.c.id)
+        query = select(leases).where(in_force).order_by(leases.c.started_at, leases.c.id)
         with self._database.glance() as connection:
             return [LeaseRecord(*row) for row in connection.execute(query)]
 
@@ -110,7 +110,7 @@ class Leases:
             renewed = sum(
                 connection.execute(
                     update(leases)
-                    .where(leases.c.id.in_(chunk), leases.c.expires_at >= now())
+                    .where(leases.c.id.in_(chunk), in_force)
                     .values(expires_at=now() + float(seconds))
                 ).rowcount
                 for chunk in batched(ids, CHUNK)

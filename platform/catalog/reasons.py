@@ -18,6 +18,7 @@ from mutoscope.platform.catalog.tables import (
     calls,
     edges,
     in_flight,
+    in_force,
     leases,
     members,
     pins,
@@ -155,7 +156,7 @@ def _leased(connection: Connection, digest: str) -> Iterator[str]:
     query = (
         select(leases.c.holder)
         .distinct()
-        .where(leases.c.artifact_digest == digest, leases.c.kind == "reader", leases.c.expires_at >= now())
+        .where(leases.c.artifact_digest == digest, leases.c.kind == "reader", in_force)
         .order_by(leases.c.holder)
         .limit(_SHOWN)
     )

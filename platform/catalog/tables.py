@@ -28,6 +28,8 @@ from sqlalchemy import (
     text,
 )
 
+from mutoscope.platform.catalog.clock import now
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -277,6 +279,9 @@ leases = Table(
     Index(None, "artifact_digest", "expires_at"),
     Index(None, "expires_at"),
 )
+
+in_force = leases.c.expires_at >= now()
+"""A lease that has not run out."""
 
 pins = Table(
     "pins",

@@ -42,6 +42,7 @@ from mutoscope.platform.catalog.tables import (
     artifacts,
     calls,
     in_flight,
+    in_force,
     leases,
     pins,
     runs,
@@ -304,7 +305,7 @@ def _oldest_writer() -> ScalarSelect[Any]:
         select(func.min(runs.c.started_at).label("began")).where(
             in_flight, runs.c.state == "running", runs.c.lease_expires_at > now() - _DEAD_RUN_SECONDS
         ),
-        select(func.min(leases.c.started_at)).where(leases.c.kind == "writer", leases.c.expires_at >= now()),
+        select(func.min(leases.c.started_at)).where(leases.c.kind == "writer", in_force),
         select(func.min(workflow_runs.c.created_at)).where(
             under_way, workflow_runs.c.created_at > now() - _DEAD_WORKFLOW_SECONDS
         ),
