@@ -3,7 +3,9 @@ UIs."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def byte_size(count: int) -> str:
@@ -22,6 +24,11 @@ def excerpt(text: str, width: int = 60) -> str:
     """The text on one line, cut to `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def plain(value: Any) -> str:
+    """JSON data as text: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def several(count: int, noun: str) -> str:

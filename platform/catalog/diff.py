@@ -7,7 +7,6 @@ made them are compared in turn, so that a difference is named once, at the step 
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from mutoscope.platform.catalog.graph import ArtifactNode, Edge
+from mutoscope.platform.catalog.graph import ArtifactNode, Edge, place_of
 from mutoscope.platform.catalog.incidents import Incident, to_incident
 from mutoscope.platform.catalog.keys import KEYS, by_keys
 from mutoscope.platform.catalog.recipes import Recipes
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, RunRecord
 from mutoscope.platform.catalog.tables import incidents
+from mutoscope.platform.wording import plain
 
 SHOWN_ROLES = 4
 """Roles of a step's path that are kept: a chain of thousands of steps must not carry thousands each."""
@@ -163,7 +163,7 @@ def _fields(recipes: Recipes, left: RunRecord, right: RunRecord, equal: Counter[
     yield from _differing("weights", in_roles, equal)
     yield from _differing("parameters", parameters, equal)
     if (left.seed, right.seed) != (None, None):
-        yield from _differing("seed", [("seed", _shown(left.seed), _shown(right.seed))], equal)
+        yield from _differing("seed", [("seed", plain(left.seed), plain(right.seed))], equal)
 
 
 def _inputs(
@@ -179,7 +179,7 @@ def _inputs(
     sides = _slots(recipes, left), _slots(recipes, right)
     for key in sorted({*sides[0], *sides[1]}):
         one, other = sides[0].get(key), sides[1].get(key)
-        role = key[0] if key[1] == 0 else f"{key[0]}[{key[1]}]"
+        role = place_of(*key)
         if one == other:
             equal["inputs"] += 1
         elif one and other and one in recipes.makers and other in recipes.makers:
@@ -249,12 +249,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = _shown(value)
+            found[prefix + name] = plain(value)
     return found
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _shown_run(run: RunRecord | None) -> str | None:

@@ -35,6 +35,11 @@ class Edge:
     digest: str
 
 
+def place_of(role: str, ordinal: int) -> str:
+    """Where at a run an artifact stands: ``frame``, and the next one in that role ``frame[1]``."""
+    return role if ordinal == 0 else f"{role}[{ordinal}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The members of a container (a component's manifest, say) in sum: how many, and their bytes."""

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
 from mutoscope.platform.catalog.records import RunRecord
+from mutoscope.platform.wording import plain
 
 NAMESPACE = "mutoscope"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -104,7 +105,7 @@ class _Events:
             ),
             "executionParameters": self._facet(
                 "1-0-0/ExecutionParametersRunFacet",
-                parameters=[{"key": name, "value": _text(value)} for name, value in given.items()],
+                parameters=[{"key": name, "value": plain(value)} for name, value in given.items()],
             ),
         }
         if self._workflow is not None:
@@ -159,7 +160,3 @@ class _Events:
             "_schemaURL": f"{_FACETS}/{release}/{name}.json#/$defs/{name}",
             **values,
         }
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import IO, Any
 
-from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
+from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph, place_of
 from mutoscope.platform.catalog.records import RunRecord
 from mutoscope.platform.catalog.weights import WeightVersion
 
@@ -186,7 +186,7 @@ def _run(run_id: str) -> str:
 
 
 def _role(edge: Edge) -> dict[str, str]:
-    return {"prov:role": edge.role if edge.ordinal == 0 else f"{edge.role}[{edge.ordinal}]"}
+    return {"prov:role": place_of(edge.role, edge.ordinal)}
 
 
 def _name(qualified: str) -> dict[str, str]:
