@@ -168,10 +168,15 @@ class ArtifactStore(Pages):
     def local_path(self, digest: str) -> Path | None:
         """The object as a read-only local file, or None when the store is remote. Not verified; raises
         ArtifactMissing."""
-        path = self._backend.path(layout.object_name(digest))
+        path = self.object_path(digest)
         if path is not None and not path.exists() and not self.restore(digest):
             raise self._missing(digest)
         return path
+
+    def object_path(self, digest: str) -> Path | None:
+        """Where the object's file is, or would be; None when the store is remote. Unlike `local_path` it looks
+        for nothing and brings nothing back from the trash."""
+        return self._backend.path(layout.object_name(digest))
 
     # Listing and moving. All moves are idempotent and may be interrupted anywhere.
 

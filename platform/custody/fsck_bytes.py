@@ -172,10 +172,10 @@ class ByteCheck:
             yield finding("quarantined", subject, found.digest, detail=again, size=found.size)
 
     def _writable(self, digest: str) -> bool:
+        path = self.store.object_path(digest)
         try:
-            path = self.store.local_path(digest)
             return path is not None and bool(path.stat().st_mode & ANYONE_MAY_WRITE)
-        except (ArtifactMissing, FileNotFoundError):
+        except FileNotFoundError:
             return False
 
 

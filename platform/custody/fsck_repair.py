@@ -102,7 +102,7 @@ class Repairer:
         return Repair(finding, "marked as present again")
 
     def _writable(self, finding: Finding, digest: str) -> Repair:
-        path = self._store.local_path(digest)
+        path = self._store.object_path(digest)
         assert path is not None, "only a local object can be writable"
         path.chmod(path.stat().st_mode & ~ANYONE_MAY_WRITE)
         return Repair(finding, "made read-only")

@@ -143,6 +143,15 @@ def test_sound_bytes_in_the_trash_are_brought_back(any_world: World) -> None:
     assert any_world.catalog.incidents.list() == [], "nothing was lost"
 
 
+@pytest.mark.parametrize("deep", [True, False])
+def test_nothing_moves_unless_repairs_are_asked_for(any_world: World, deep: bool) -> None:
+    refs = (any_world.image, any_world.weights, any_world.member)
+    for ref in refs:
+        any_world.store.trash(ref.digest)
+    assert set(faults(any_world, deep=deep)) == {("trashed-bytes", str(ref)) for ref in refs}
+    assert {stored.digest for stored in any_world.store.trashed()} == {ref.digest for ref in refs}
+
+
 def test_a_hit_is_no_hit_on_bytes_that_were_cut(any_world: World) -> None:
     overwrite(any_world.store, any_world.image.digest, b"image")
     spec = a_spec("first", key_parts={}, weights={"net": any_world.weights.digest})
@@ -347,6 +356,8 @@ def test_writers_and_collectors_at_work_look_like_no_fault(world: World) -> None
 
     catalog.audit.artifacts = rows_of_a_moment_later  # type: ignore[method-assign,assignment]
     assert check(world)[1] == []
+    collected = {world.image.digest, world.video.digest}
+    assert {stored.digest for stored in store.trashed()} == collected, "a look brings nothing back"
 
 
 def test_a_writer_that_comes_between_look_and_mark_keeps_its_row(world: World) -> None:
