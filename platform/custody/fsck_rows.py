@@ -11,8 +11,7 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.contradictions import Anomaly
 from mutoscope.platform.custody.fsck_findings import Finding, finding
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
-
-_SHOWN_DIGITS = 12
+from mutoscope.platform.refs import SHOWN_DIGITS
 
 
 def database_findings(catalog: Catalog, *, deep: bool) -> Iterator[Finding]:
@@ -27,7 +26,7 @@ def database_findings(catalog: Catalog, *, deep: bool) -> Iterator[Finding]:
 def manifest_findings(catalog: Catalog, store: ArtifactStore) -> Iterator[Finding]:
     """Weights whose manifest and record disagree. Reads every manifest, which are small."""
     for digest in catalog.audit.containers():
-        subject = f"weights:{digest[:_SHOWN_DIGITS]}"
+        subject = f"weights:{digest[:SHOWN_DIGITS]}"
         if not store.contains(digest):
             continue  # found from its row; a read would bring it back from the trash
         try:
@@ -35,7 +34,8 @@ def manifest_findings(catalog: Catalog, store: ArtifactStore) -> Iterator[Findin
         except ArtifactMissing:
             continue  # collected meanwhile
         except ArtifactCorrupt as error:
-            yield finding("unreadable-manifest", subject, digest, detail=str(error))
+            if store.verify(digest) == "sound":  # else found from its bytes
+                yield finding("unreadable-manifest", subject, digest, detail=str(error))
             continue
         recorded = catalog.audit.members(digest)
         if wanted is not None and wanted != recorded:

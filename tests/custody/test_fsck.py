@@ -298,6 +298,18 @@ def test_an_unreadable_manifest_is_told(world: World) -> None:
     assert "mutoscope.component/9" in one.detail
 
 
+@pytest.mark.parametrize("deep", [True, False])
+def test_a_damaged_manifest_is_damage_and_nothing_else(world: World, deep: bool) -> None:
+    """Told once, by what sets it right, whether its size tells or not."""
+    flip(world.store, world.weights.digest)
+    assert faults(world, deep=deep) == [("damaged-bytes", str(world.weights))]
+    overwrite(world.store, world.weights.digest, OTHER)
+    assert faults(world, deep=deep) == [("damaged-bytes", str(world.weights))]
+    check(world, deep=deep, repair=True)
+    assert world.catalog.artifacts.state(world.weights.digest) == "tombstone"
+    assert [found.digest for found in world.store.quarantined()] == [world.weights.digest]
+
+
 def test_what_nothing_depends_on_is_a_note(world: World, home: Path) -> None:
     orphan = store_bytes(world.store, "orphan")
     os.utime(world.store.local_path(orphan.digest) or "", (1, 1))
