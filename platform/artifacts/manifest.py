@@ -165,6 +165,12 @@ def is_manifest(data: bytes) -> bool:
     return b'"format":"mutoscope.component/' in data
 
 
+def manifest_in(data: bytes) -> ComponentManifest | None:
+    """The manifest that an artifact's bytes are; None where they are none. Raises ArtifactCorrupt, as
+    `ComponentManifest.parse`."""
+    return ComponentManifest.parse(data) if is_manifest(data) else None
+
+
 def iter_members(manifest: ComponentManifest) -> Iterator[Member]:
     """Every object that the component needs, each under a path of its own."""
     if manifest.base is not None:

@@ -20,15 +20,14 @@ def contents(store: ArtifactStore, digest: str) -> Contents:
 
     ``files`` is None where there is nothing to list: the bytes were collected, or it is a recipe.
     """
-    from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest
+    from mutoscope.platform.artifacts.manifest import manifest_in
 
     try:
-        data = store.get(digest)
+        manifest = manifest_in(store.get(digest))
     except ArtifactMissing:
+        manifest = None
+    if manifest is None:
         return {"base": None, "files": None}
-    if not is_manifest(data):
-        return {"base": None, "files": None}
-    manifest = ComponentManifest.parse(data)
     return {"base": manifest.base, "files": [_file(file) for file in manifest.files]}
 
 

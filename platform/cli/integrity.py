@@ -20,18 +20,17 @@ def damaged_files(store: ArtifactStore, components: Iterable[str]) -> list[str]:
     Args:
         components: digests of `weights` manifests, or of the recipe's JSON, which has no files.
     """
-    from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest, iter_members
+    from mutoscope.platform.artifacts.manifest import iter_members, manifest_in
 
     damages: list[str] = []
     waiting = list(components)
     for digest in waiting:
         try:
-            data = store.get(digest)
-            if not is_manifest(data):
-                continue
-            manifest = ComponentManifest.parse(data)
+            manifest = manifest_in(store.get(digest))
         except ArtifactError as error:
             damages.append(str(error))
+            continue
+        if manifest is None:
             continue
         for member in iter_members(manifest):
             if member.size is None:  # the base, a manifest of its own

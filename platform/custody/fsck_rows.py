@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from mutoscope.platform.artifacts import ArtifactStore
-from mutoscope.platform.artifacts.manifest import ComponentManifest, is_manifest, iter_members
+from mutoscope.platform.artifacts.manifest import iter_members, manifest_in
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.contradictions import Anomaly
 from mutoscope.platform.custody.fsck_findings import Finding, finding
@@ -64,10 +64,8 @@ def listed_members(store: ArtifactStore, digest: str) -> dict[str, str] | None:
     Raises:
         ArtifactMissing, ArtifactCorrupt: its bytes are gone or damaged, or not a manifest that we can read.
     """
-    data = store.get(digest)
-    if not is_manifest(data):
-        return None
-    return {member.path: member.digest for member in iter_members(ComponentManifest.parse(data))}
+    manifest = manifest_in(store.get(digest))
+    return None if manifest is None else {member.path: member.digest for member in iter_members(manifest)}
 
 
 def _named(catalog: Catalog, one: Finding) -> Finding:
