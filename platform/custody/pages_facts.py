@@ -10,13 +10,12 @@ from mutoscope.platform.catalog import Catalog, Edge, LineageGraph, RunRecord, W
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
 from mutoscope.platform.custody.pages_path import folder_of
-from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
+from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
 from mutoscope.platform.errors import UnknownReference
 from mutoscope.platform.refs import SHOWN_DIGITS
 
 FORMAT = "mutoscope.run-page/1"
 
-_GENERATIONS = 12
 _STEPS = 200
 _CHILDREN = 200
 
@@ -154,7 +153,7 @@ def _graphs(catalog: Catalog, digests: Iterable[str]) -> tuple[LineageGraph, ...
     found: list[LineageGraph] = []
     for digest in digests:
         try:
-            graph = catalog.lineage.up(digest, _GENERATIONS, history=False)
+            graph = catalog.lineage.up(digest, GENERATIONS, history=False)
         except UnknownReference:
             continue
         if not any(digest in other.artifacts for other in found):

@@ -12,6 +12,9 @@ from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.catalog.lineage import ArtifactNode, LineageGraph
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 
+GENERATIONS = 12
+"""Runs between an artifact and the farthest one that a page tells of."""
+
 MAX_NODES = 400
 """Artifacts unfolded on one page; past them a link leads on."""
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WeightUse, WorkflowRecord
-from mutoscope.platform.custody.tree import ArtifactLeaf, build_tree
+from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.wording import several
 
 SHEET_ITEMS = 24
 _RECENT_RUNS = 2 * SHEET_ITEMS
-_GENERATIONS = 12
 _COUNTED = 2_000
 """Runs and artifacts downstream that a page counts, some ten milliseconds' worth."""
 
@@ -84,7 +83,7 @@ def sheet(catalog: Catalog) -> SheetView:
 def artifact(catalog: Catalog, digest: str) -> ArtifactView:
     """Raises UnknownReference."""
     # Weights end the tree: what trained them, thousands of samples perhaps, is on their own page.
-    graph = catalog.lineage.up(digest, _GENERATIONS, history=False)
+    graph = catalog.lineage.up(digest, GENERATIONS, history=False)
     node = graph.artifacts[digest]
     run = next(iter(catalog.runs.generated_by(digest)), None)
     siblings = catalog.runs.outputs(run.id) if run is not None and run.kind == "engine" else {}
@@ -103,7 +102,7 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
 
 def _weights(catalog: Catalog, digest: str) -> dict[str, WeightUse]:
     """The weights that made it, through all its inputs, by card and component."""
-    uses = catalog.lineage.weights_of(digest, _GENERATIONS)
+    uses = catalog.lineage.weights_of(digest, GENERATIONS)
     return {f"{use.card} {use.component}": use for use in reversed(uses)}
 
 
