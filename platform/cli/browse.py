@@ -266,10 +266,12 @@ def _run_facts(run: RunRecord) -> dict[str, Any]:
 
 def _used(home: Home, run: RunRecord) -> dict[str, str]:
     """What the run used: slots as references, weights by their version's name where they have one."""
+    from mutoscope.platform.catalog.weights import name_for
+
     used = {slot: str(ref) for slot, ref in home.catalog.runs.inputs(run.id).items()}
     for component, digest in home.catalog.runs.weights(run.id).items():
-        named = [str(v) for v in home.catalog.weights.versions_of_digest(digest) if v.card == run.card]
-        used[f"weights:{component}"] = named[0] if named else digest[:12]
+        versions = home.catalog.weights.versions_of_digest(digest)
+        used[f"weights:{component}"] = name_for(run.card, digest, versions)
     return used
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from mutoscope.platform.catalog import Catalog, Edge, LineageGraph, RunRecord, WorkflowRecord
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
+from mutoscope.platform.catalog.weights import name_for
 from mutoscope.platform.custody.pages_path import folder_of
 from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
 from mutoscope.platform.errors import UnknownReference
-from mutoscope.platform.refs import SHOWN_DIGITS
 
 FORMAT = "mutoscope.run-page/1"
 
@@ -109,7 +109,7 @@ def gather(catalog: Catalog, record: WorkflowRecord) -> RunFacts:
         outputs=outputs,
         steps=steps,
         more_steps=more,
-        weights=_weights(graphs, catalog, steps),
+        weights=_weights(catalog, graphs, steps),
         trees=tuple(build_tree(graph) for graph in graphs),
         graphs=graphs,
         parent=parent,
@@ -162,31 +162,25 @@ def _graphs(catalog: Catalog, digests: Iterable[str]) -> tuple[LineageGraph, ...
     return tuple(found)
 
 
-def _weights(graphs: Iterable[LineageGraph], catalog: Catalog, steps: Iterable[Step]) -> tuple[Weights, ...]:
+def _weights(catalog: Catalog, graphs: Iterable[LineageGraph], steps: Iterable[Step]) -> tuple[Weights, ...]:
     """Every component behind the outputs; those of the steps where nothing came out."""
     found: dict[tuple[str, str, str], Weights] = {}
     for graph in graphs:
         for edge in graph.edges:
             if edge.direction == "used" and edge.role.startswith(WEIGHTS_ROLE):
                 card, component = graph.runs[edge.run_id].card or "", edge.role.removeprefix(WEIGHTS_ROLE)
-                present = graph.artifacts[edge.digest].present
-                found.setdefault(
-                    (card, component, edge.digest),
-                    Weights(card, component, _name(catalog, card, edge.digest), edge.digest, present),
+                node = graph.artifacts[edge.digest]
+                name = name_for(card, edge.digest, node.versions)
+                found[card, component, edge.digest] = Weights(
+                    card, component, name, edge.digest, node.present
                 )
     if not found:
         for step in steps:
             card = step.run.card or ""
             for component, digest in catalog.runs.weights(step.run.id).items():
-                name = _name(catalog, card, digest)
+                name = name_for(card, digest, catalog.weights.versions_of_digest(digest))
                 found[card, component, digest] = Weights(card, component, name, digest, present=True)
     return tuple(found[key] for key in sorted(found))
-
-
-def _name(catalog: Catalog, card: str, digest: str) -> str:
-    """The newest of the names that the card has for those bytes; a digest where it has none."""
-    named = [str(version) for version in catalog.weights.versions_of_digest(digest) if version.card == card]
-    return named[-1] if named else digest[:SHOWN_DIGITS]
 
 
 def _plain(known: KnownArtifact) -> dict[str, Any]:

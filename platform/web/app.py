@@ -105,7 +105,7 @@ class Gateway:
 
     def run_page(self, request: Request) -> Response:
         view = views.run(self._catalog, request.path_params["run_id"])
-        return self._page("run.html", view=view, weights=views.weight_names(self._catalog, view.weights))
+        return self._page("run.html", view=view, weights=views.weight_names(self._catalog, view))
 
     def workflow_page(self, request: Request) -> Response:
         view = views.workflow(self._catalog, request.path_params["run_id"])

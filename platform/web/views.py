@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mutoscope.platform.catalog import Catalog, RunRecord, WeightUse, WorkflowRecord
+from mutoscope.platform.catalog.weights import name_for
 from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.wording import several
@@ -148,13 +149,12 @@ def workflow(catalog: Catalog, run_id: str) -> WorkflowView:
     )
 
 
-def weight_names(catalog: Catalog, weights: Mapping[str, str]) -> dict[str, str]:
-    """Component to what people call its pinned version; a digest where it was never named."""
-    names = {}
-    for component, digest in weights.items():
-        versions = catalog.weights.versions_of_digest(digest)
-        names[component] = str(versions[-1]) if versions else digest[:12]
-    return names
+def weight_names(catalog: Catalog, view: RunView) -> dict[str, str]:
+    """Component to what people call the version that the run was pinned to."""
+    return {
+        component: name_for(view.run.card, digest, catalog.weights.versions_of_digest(digest))
+        for component, digest in view.weights.items()
+    }
 
 
 def prompt_of(run: RunRecord | None) -> str:

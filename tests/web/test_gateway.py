@@ -263,6 +263,18 @@ def test_an_artifacts_page_names_its_weights_and_what_came_of_it(
     assert "more than 2,000 runs and artifacts came of it" in client.get(picture).text
 
 
+def test_a_runs_page_names_its_weights_as_its_card_does(
+    runtime: Runtime, client: TestClient, made: dict[str, ArtifactRef]
+) -> None:
+    catalog = runtime.catalog
+    (run,) = catalog.runs.generated_by(made["image"].digest)
+    shared = catalog.weights.get("flux-t2i/net@1")
+    catalog.weights.publish_all("another-card", {"net": shared.digest}, shared.produced_by_run)
+    page = client.get(f"/runs/{run.id}").text
+    assert f'<a href="/artifacts/{shared.digest}/page"><code>flux-t2i/net@1</code></a>' in page
+    assert "another-card" not in page
+
+
 def test_every_page_answers_and_escapes_what_people_typed(
     runtime: Runtime, client: TestClient, made: dict[str, ArtifactRef]
 ) -> None:
