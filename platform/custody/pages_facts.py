@@ -13,6 +13,7 @@ from mutoscope.platform.catalog.weights import name_for
 from mutoscope.platform.custody.pages_path import folder_of
 from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
 from mutoscope.platform.errors import UnknownReference
+from mutoscope.platform.refs import ArtifactRef
 
 FORMAT = "mutoscope.run-page/1"
 
@@ -133,19 +134,26 @@ def _pictures_last(shown: Shown) -> tuple[int, str]:
 def _steps(catalog: Catalog, record: WorkflowRecord) -> tuple[tuple[Step, ...], bool]:
     words = {"new": "computed", "attached": "shared", "hit": "memo"}
     asked = catalog.calls.asked(record.id, limit=_STEPS + 1)
-    steps = tuple(_step_of(catalog, run_id, words[how]) for run_id, how in list(asked.items())[:_STEPS])
-    return steps, len(asked) > _STEPS
+    run_ids = list(asked)[:_STEPS]
+    runs = catalog.runs.get_many(run_ids)
+    made = {run_id: catalog.runs.outputs(run_id) for run_id in run_ids}
+    used = {run_id: catalog.runs.inputs(run_id) for run_id in run_ids}
+    refs = (ref for roles in (*made.values(), *used.values()) for ref in roles.values())
+    known = catalog.calendar.artifacts(ref.digest for ref in refs)
 
+    def shown(roles: Mapping[str, ArtifactRef]) -> list[Shown]:
+        return [Shown(name, known[ref.digest]) for name, ref in roles.items()]
 
-def _step_of(catalog: Catalog, run_id: str, how: str) -> Step:
-    made, used = catalog.runs.outputs(run_id), catalog.runs.inputs(run_id)
-    known = catalog.calendar.artifacts(ref.digest for ref in (*made.values(), *used.values()))
-    return Step(
-        catalog.runs.get(run_id),
-        how,
-        tuple(sorted((Shown(name, known[ref.digest]) for name, ref in made.items()), key=_pictures_last)),
-        tuple(Shown(name, known[ref.digest]) for name, ref in used.items()),
+    steps = tuple(
+        Step(
+            runs[run_id],
+            words[asked[run_id]],
+            tuple(sorted(shown(made[run_id]), key=_pictures_last)),
+            tuple(shown(used[run_id])),
+        )
+        for run_id in run_ids
     )
+    return steps, len(asked) > _STEPS
 
 
 def _graphs(catalog: Catalog, digests: Iterable[str]) -> tuple[LineageGraph, ...]:

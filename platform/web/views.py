@@ -119,7 +119,8 @@ def _impact(catalog: Catalog, digest: str) -> str:
 def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:
     """The newest pictures and videos that runs made directly from an artifact, weights included."""
     page = catalog.lineage.made(digest, kinds=("image", "video"), limit=SHEET_ITEMS)
-    return tuple(Tile(making.ref, prompt_of(catalog.runs.get(making.run_id))) for making in page.makings)
+    runs = catalog.runs.get_many({making.run_id for making in page.makings})
+    return tuple(Tile(making.ref, prompt_of(runs[making.run_id])) for making in page.makings)
 
 
 def run(catalog: Catalog, run_id: str) -> RunView:
@@ -140,10 +141,11 @@ def workflow(catalog: Catalog, run_id: str) -> WorkflowView:
     record = catalog.workflows.find(run_id)
     found = {name: catalog.artifacts.get(digest) for name, digest in (record.outputs or {}).items()}
     asked = catalog.calls.asked(record.id)
+    runs = catalog.runs.get_many(asked)
     return WorkflowView(
         record=record,
         outputs={name: ref for name, ref in found.items() if ref is not None},
-        runs=tuple(catalog.runs.get(id_) for id_ in asked),
+        runs=tuple(runs[id_] for id_ in asked),
         answers=asked,
         children=tuple(reversed(catalog.workflows.list(parent_id=record.id, limit=500))),
     )
