@@ -100,7 +100,9 @@ class Home:
 
     def run_page_url(self, run: WorkflowRecord) -> str:
         """Address of a workflow run's browse page in the store."""
-        return self.runtime.run_page_url(run.id, run.workflow, run.parameters)
+        from mutoscope.platform.custody.pages_path import page_of
+
+        return self.store.web_url(page_of(run))
 
     def artifact_url(self, digest: str) -> str | None:
         """Address of an artifact's page at the gateway, or None when no gateway runs."""

@@ -26,7 +26,7 @@ from mutoscope.platform.catalog import Catalog, WorkflowRecord
 from mutoscope.platform.catalog.calendar import day_of
 from mutoscope.platform.custody import pages_index
 from mutoscope.platform.custody.pages_facts import gather
-from mutoscope.platform.custody.pages_path import INDEX, MANIFEST, day_folder, folder_of, workflow_folder
+from mutoscope.platform.custody.pages_path import INDEX, MANIFEST, day_folder, page_of, workflow_folder
 from mutoscope.platform.custody.pages_render import HTML, JSON, Links, manifest_json, render
 from mutoscope.platform.errors import InvalidInput, InvalidParameter
 
@@ -54,7 +54,7 @@ class Pages:
 
     def url(self, record: WorkflowRecord) -> str:
         """Where a run's page is, or will be."""
-        return self._store.web_url(f"{folder_of(record)}/{INDEX}")
+        return self._store.web_url(page_of(record))
 
     def write(self, run_ids: Iterable[str]) -> Written:
         """Write the pages of runs that have ended, and the indexes that lead to them.

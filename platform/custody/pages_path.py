@@ -41,6 +41,11 @@ def folder_of(record: WorkflowRecord) -> str:
     return run_folder(record.id, record.workflow, record.parameters)
 
 
+def page_of(record: WorkflowRecord) -> str:
+    """The path of a workflow run's page."""
+    return f"{folder_of(record)}/{INDEX}"
+
+
 def workflow_folder(day: date, workflow: str) -> str:
     """The folder of a workflow's day."""
     return f"{day_folder(day)}/{slug(workflow, NAME_CHARACTERS, keep='._') or 'workflow'}"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.custody.pages_path import INDEX, run_folder
 from mutoscope.platform.orchestration.stack import read_record
 from mutoscope.platform.settings import Settings, get_settings
 
@@ -39,10 +37,6 @@ class Runtime:
         """Address of an artifact's bytes at the gateway; None where no gateway is known."""
         base = self._gateway()
         return f"{base}/artifacts/{digest}" if base else None
-
-    def run_page_url(self, run_id: str, workflow: str, parameters: Mapping[str, Any]) -> str:
-        """Where the browse page of a workflow run is in the store once the run has ended."""
-        return self.store.web_url(f"{run_folder(run_id, workflow, parameters)}/{INDEX}")
 
     def _gateway(self) -> str:
         if self.settings.web_url:
