@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mutoscope.platform.artifacts import layout
 from mutoscope.platform.catalog import Catalog, Edge, LineageGraph, RunRecord, WorkflowRecord
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
@@ -192,11 +193,10 @@ def _weights(catalog: Catalog, graphs: Iterable[LineageGraph], steps: Iterable[S
 
 
 def _plain(known: KnownArtifact) -> dict[str, Any]:
-    digest = known.ref.digest
     return {
         **known.ref.to_dict(),
         "present": known.collected_at is None,
-        "object": f"objects/{digest[:2]}/{digest}",
+        "object": layout.object_name(known.ref.digest),
     }
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+from mutoscope.platform.artifacts import layout
 from mutoscope.platform.catalog import WorkflowRecord
 from mutoscope.platform.catalog.calendar import day_of, moment_of
 
-ROOT = "runs"
+ROOT = layout.RUNS
 INDEX, MANIFEST = "index.html", "manifest.json"
 
 NAME_CHARACTERS = 80

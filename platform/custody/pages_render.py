@@ -20,8 +20,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from mutoscope.platform.artifacts import layout
 from mutoscope.platform.custody.pages_path import MANIFEST, folder_of, relative, subject
-from mutoscope.platform.refs import SHOWN_DIGITS
 from mutoscope.platform.wording import byte_size, excerpt
 
 HTML, JSON = "text/html; charset=utf-8", "application/json"
@@ -49,7 +49,7 @@ class Links:
     def within(cls, folder: str) -> Links:
         """Relative links, for a page in a folder of the store: they work wherever the store is looked at."""
         return cls(
-            bytes=lambda digest: relative(f"objects/{digest[:2]}/{digest}", folder),
+            bytes=lambda digest: relative(layout.object_name(digest), folder),
             page=lambda path: relative(path, folder),
             # 'self' means nothing to a page that was opened from a folder.
             sources="'self' file:",
@@ -99,7 +99,6 @@ def _environment() -> Environment:
         "folder": folder_of,
         "excerpt": excerpt,
         "value": _value,
-        "short": lambda digest: digest[:SHOWN_DIGITS],
         "small": lambda ref: int(ref.meta.get("width") or _SMALL_PIXELS) < _SMALL_PIXELS,
         "dimensions": _dimensions,
     }

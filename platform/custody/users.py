@@ -12,11 +12,10 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts import ArtifactStore, layout
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.errors import InvalidInput, StoreUnwritable, UnknownReference
 
-_FOLDER = "users"
 _JSON = "application/json"
 
 
@@ -66,9 +65,9 @@ def announce(catalog: Catalog, store: ArtifactStore) -> float:
 def users(store: ArtifactStore) -> list[StoreUser]:
     """Every catalog that is registered, by id."""
     found = []
-    for path in sorted(store.pages(_FOLDER)):
+    for path in sorted(store.pages(layout.USERS)):
         data = store.published(path)
-        id_ = path.removeprefix(f"{_FOLDER}/").removesuffix(".json")
+        id_ = path.removeprefix(f"{layout.USERS}/").removesuffix(".json")
         try:
             document = json.loads(data or b"{}")
             found.append(StoreUser(id_, str(document["url"]), str(document["host"])))
@@ -102,4 +101,4 @@ def require_all(store: ArtifactStore, shown: Sequence[Catalog]) -> None:
 
 
 def _path(id_: str) -> str:
-    return f"{_FOLDER}/{id_}.json"
+    return f"{layout.USERS}/{id_}.json"
