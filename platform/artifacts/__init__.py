@@ -8,7 +8,7 @@
     medium    a backend at an address, and its refusals in words; urls: what of an address is shown
     backend   what the store asks of a medium; local (a folder), s3 and remote (anything else that fsspec
               knows) answer
-    spool     bytes waiting for their name
+    spool     bytes waiting for their name; full_reads: none too few, whatever the system hands out
     s3_client     requests repeated up to a deadline; s3_transfer: large objects in parts; s3_errors: wording
     codecs/   one module per medium: value -> bytes and back
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mutoscope.platform.artifacts.full_reads import pread_fully
 from mutoscope.platform.errors import InvalidFolder
 from mutoscope.platform.tensorfile import NotSafetensors, TensorLayout, read_layout
 
@@ -48,11 +49,7 @@ class Input:
     def _pread(self, start: int, length: int) -> bytes:
         if self._file is None:
             return bytes(self._data[start : start + length])
-        pieces = []
-        while length and (piece := os.pread(self._file.fileno(), length, start)):
-            pieces.append(piece)
-            start, length = start + len(piece), length - len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return pread_fully(self._file.fileno(), start, length)
 
     def __enter__(self) -> Self:
         return self

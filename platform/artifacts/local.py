@@ -21,6 +21,7 @@ from typing import BinaryIO, Self, cast
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.full_reads import pread_fully
 from mutoscope.platform.artifacts.spool import changed
 from mutoscope.platform.ids import new_id
 
@@ -61,7 +62,7 @@ class LocalBackend:
             for start in range(0, len(view), _COMPARE_BYTES):
                 # Copied out: bytes compare as memory, memoryviews item by item, slower than hashing.
                 expected = bytes(view[start : start + _COMPARE_BYTES])
-                if os.read(descriptor, len(expected)) != expected:
+                if pread_fully(descriptor, start, len(expected)) != expected:
                     return False
             return True
         except OSError:  # a bad block
@@ -95,11 +96,7 @@ class LocalBackend:
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         with open(self._file(name), "rb", buffering=0) as file:
-            pieces = []
-            while length and (piece := os.pread(file.fileno(), length, start)):
-                pieces.append(piece)
-                start, length = start + len(piece), length - len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return pread_fully(file.fileno(), start, length)
 
     def entry(self, name: str) -> Entry | None:
         try:
@@ -297,7 +294,7 @@ def _same_bytes(one: int, other: int) -> bool:
     if os.fstat(other).st_size != size:
         return False
     return all(
-        os.pread(one, _COMPARE_BYTES, start) == os.pread(other, _COMPARE_BYTES, start)
+        pread_fully(one, start, _COMPARE_BYTES) == pread_fully(other, start, _COMPARE_BYTES)
         for start in range(0, size, _COMPARE_BYTES)
     )
 

@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFile
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.full_reads import read_fully
 from mutoscope.platform.artifacts.spool import Spooled, changed
 from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import InvalidInput
@@ -71,7 +72,7 @@ class FsspecBackend:
         source.seek(0)
         with contextlib.suppress(FileNotFoundError), self.open(name)[0] as stored:
             while chunk := source.read(_COPY_BYTES):
-                if _read_fully(stored, len(chunk)) != chunk:
+                if read_fully(stored, len(chunk)) != chunk:
                     return False
             return True
         return None
@@ -197,11 +198,3 @@ class FsspecBackend:
 
     def _file(self, name: str) -> str:
         return f"{self.root}/{name}"
-
-
-def _read_fully(stream: BinaryIO, length: int) -> bytes:
-    pieces: list[bytes] = []
-    while length and (piece := stream.read(length)):
-        pieces.append(piece)
-        length -= len(piece)
-    return b"".join(pieces)

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from mutoscope.platform import faults
+from mutoscope.platform.artifacts.full_reads import read_fully
 from mutoscope.platform.artifacts.s3_client import S3Client, wait
 from mutoscope.platform.artifacts.spool import changed
 from mutoscope.platform.errors import MutoscopeError
@@ -211,18 +212,12 @@ def total_bytes(answer: Mapping[str, Any]) -> int:
     return int(total) if slash else int(answer["ContentLength"])
 
 
-def file_parts(source: Any, step: int) -> Iterator[bytes]:
+def file_parts(source: BinaryIO, step: int) -> Iterator[bytes]:
     """A file from its beginning in parts of exactly `step` bytes, the last excepted."""
     source.seek(0)
-    while part := b"".join(_pieces(source, step)):
+    while part := read_fully(source, step):
         yield part
 
 
 def memory_parts(data: memoryview, step: int) -> Iterator[bytes]:
     return (bytes(data[start : start + step]) for start in range(0, len(data), step))
-
-
-def _pieces(source: Any, length: int) -> Iterator[bytes]:
-    while length and (piece := source.read(length)):
-        yield piece
-        length -= len(piece)

@@ -192,6 +192,23 @@ def test_short_writes_are_continued(store: ArtifactStore, monkeypatch: pytest.Mo
     assert store.get(digest) == DATA
 
 
+def test_short_reads_are_no_damage(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(DATA)
+    path = store.local_path(put(store, DATA))
+    assert path is not None
+    before = path.stat()
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, length, at: real(descriptor, min(length, 3), at))
+    put(store, DATA)
+    store.put(source, kind="blob", media_type="x/y")
+    assert store.read_range(sha256(DATA), 1, 100) == DATA[1:]
+    assert path.stat() == before
+    assert list(store.quarantined()) == []
+
+
 KILLED = """
 import os, signal, sys
 from mutoscope.platform.artifacts import ArtifactStore
