@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
+from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.urls import scrubbed
 from mutoscope.platform.errors import InvalidInput
 
@@ -139,6 +140,12 @@ class Backend(Protocol):
     def probe(self) -> None:
         """Write and remove a few bytes; raises OSError when that is refused."""
         ...
+
+
+def discard_stale(backend: Backend, before: float) -> int:
+    """Remove the files in ``tmp/`` that were written before that time; how many there were."""
+    stale = [entry.name for entry in backend.entries(layout.TMP) if entry.modified < before]
+    return sum(backend.remove(name) for name in stale)
 
 
 def open_backend(url: str, *, durable: bool, deadline_seconds: float) -> Backend:

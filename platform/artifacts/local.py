@@ -20,7 +20,7 @@ from typing import BinaryIO, Self, cast
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
-from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts, discard_stale
 from mutoscope.platform.artifacts.full_reads import pread_fully
 from mutoscope.platform.artifacts.spool import changed
 from mutoscope.platform.ids import new_id
@@ -137,8 +137,7 @@ class LocalBackend:
         return True
 
     def discard_unfinished(self, before: float) -> int:
-        stale = [entry.name for entry in self.entries(layout.TMP) if entry.modified < before]
-        return sum(self.remove(name) for name in stale)
+        return discard_stale(self, before)
 
     def url(self, name: str) -> str:
         return Path(self._file(name)).as_uri()

@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFile
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout
-from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts, discard_stale
 from mutoscope.platform.artifacts.full_reads import read_fully
 from mutoscope.platform.artifacts.spool import Spooled, changed
 from mutoscope.platform.artifacts.urls import scrubbed
@@ -152,8 +152,7 @@ class FsspecBackend:
         return True
 
     def discard_unfinished(self, before: float) -> int:
-        stale = [entry.name for entry in self.entries(layout.TMP) if entry.modified < before]
-        return sum(self.remove(name) for name in stale)
+        return discard_stale(self, before)
 
     def url(self, name: str) -> str:
         return scrubbed(str(self._fs.unstrip_protocol(self._file(name))))

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import layout, s3_transfer
-from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts
+from mutoscope.platform.artifacts.backend import Buffer, Entry, Facts, discard_stale
 from mutoscope.platform.artifacts.s3_client import S3Client
 from mutoscope.platform.artifacts.s3_transfer import Download, Target
 from mutoscope.platform.artifacts.spool import Spooled
@@ -163,9 +163,7 @@ class S3Backend:
         return True
 
     def discard_unfinished(self, before: float) -> int:
-        count = 0
-        for entry in self.entries(layout.TMP):
-            count += entry.modified < before and self.remove(entry.name)
+        count = discard_stale(self, before)
         for key, upload_id in self._unfinished(before):
             with contextlib.suppress(FileNotFoundError):
                 self.client.call("abort_multipart_upload", key, UploadId=upload_id)
