@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from mutoscope.platform.artifacts.appearing import appearing
 from mutoscope.platform.artifacts.assembly import Place, tensor_places, write_file
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES
@@ -176,9 +177,8 @@ def _read_stamps(folder: Path) -> dict[str, Stamp]:
 
 def _write_stamps(folder: Path, manifest: ComponentManifest) -> None:
     stamps = {file.path: _stamp(folder / file.path) for file in manifest.files}
-    temporary = folder / f"{_STAMPS}.{new_id()}"
-    temporary.write_text(json.dumps(stamps))
-    os.replace(temporary, folder / _STAMPS)
+    with appearing(folder / _STAMPS) as temporary:
+        temporary.write_text(json.dumps(stamps))
 
 
 def _install(staging: Path, folder: Path, manifest: ComponentManifest) -> None:

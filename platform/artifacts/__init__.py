@@ -16,7 +16,7 @@ Checkpoints, cut along their tensors so that versions share them:
 
     manifest      how one component's files and tensors are named as a single artifact
     components    putting one; input: its files, read by range; split: a file as objects
-    assembly      a file put together again
+    assembly      a file put together again; appearing: files that are complete or not there
     tensors       one tensor of many; trajectories: one step of a group
 
 What a caller holds instead of bytes, the reference, is defined below store and catalog in `platform.refs`.

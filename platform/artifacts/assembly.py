@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from mutoscope.platform.artifacts.appearing import appearing
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile, Split
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing
-from mutoscope.platform.ids import new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +54,12 @@ def write_file(
     if file.split is None:
         store.download(file.digest, path)
         return
-    temporary = path.with_name(f".{path.name}.{new_id()}")
-    try:
+    with appearing(path) as temporary:
         found = _write(temporary, _chunks(store, file.split, nearby))
         if found != file.digest and nearby:
             found = _write(temporary, _chunks(store, file.split, {}))
         if found != file.digest:
             raise _damage(store, file, file.split)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
 
 
 def _write(path: Path, chunks: Iterator[bytes]) -> str:

@@ -7,21 +7,19 @@ quarantine, and the sound bytes take its place.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from mutoscope.platform.artifacts import layout
+from mutoscope.platform.artifacts.appearing import appearing
 from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged, open_backend
 from mutoscope.platform.artifacts.pages import Pages
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
 from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnavailable, StoreUnwritable
-from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
 
 if TYPE_CHECKING:
@@ -122,16 +120,13 @@ class ArtifactStore(Pages):
 
     def download(self, digest: str, path: Path) -> None:
         """Write the verified bytes to `path`, which appears complete or not at all."""
-        temporary = path.with_name(f".{path.name}.{new_id()}")
-        try:
-            with self.open_read(digest) as source, temporary.open("xb", buffering=0) as file:
-                while chunk := source.read(CHUNK_BYTES):
-                    file.write(chunk)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-            raise
+        with (
+            appearing(path) as temporary,
+            self.open_read(digest) as source,
+            temporary.open("xb", buffering=0) as file,
+        ):
+            while chunk := source.read(CHUNK_BYTES):
+                file.write(chunk)
 
     def contains(self, wanted: str | ArtifactRef) -> bool:
         """Whether an object of that digest exists; for a reference, with its size. One in the trash does not.
@@ -174,8 +169,8 @@ class ArtifactStore(Pages):
         return path
 
     def object_path(self, digest: str) -> Path | None:
-        """Where the object's file is, or would be; None when the store is remote. Unlike `local_path` it looks
-        for nothing and brings nothing back from the trash."""
+        """Where the object's file is, or would be; None when the store is remote. Unlike `local_path` it
+        looks for nothing and brings nothing back from the trash."""
         return self._backend.path(layout.object_name(digest))
 
     # Listing and moving. All moves are idempotent and may be interrupted anywhere.
