@@ -30,7 +30,6 @@ from pathlib import Path
 from mutoscope.platform.artifacts.appearing import appearing
 from mutoscope.platform.artifacts.assembly import Place, tensor_places, write_file
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
-from mutoscope.platform.artifacts.reader import CHUNK_BYTES
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.errors import ArtifactCorrupt
 from mutoscope.platform.ids import new_id
@@ -200,8 +199,5 @@ def _install(staging: Path, folder: Path, manifest: ComponentManifest) -> None:
 
 
 def _sha256(path: Path) -> str:
-    hasher = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            hasher.update(chunk)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -208,11 +208,8 @@ class S3Backend:
         return self._hash(name) == digest
 
     def _hash(self, name: str) -> str:
-        hasher = hashlib.sha256()
         with Download(self.client, self._key(name)) as stream:
-            while chunk := stream.read(s3_transfer.MIB):
-                hasher.update(chunk)
-        return hasher.hexdigest()
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def _target(self, name: str, facts: Facts, replace: bool) -> Target:
         headers: dict[str, Any] = {"ContentType": facts.media_type}
