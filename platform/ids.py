@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import uuid_utils
 
 from mutoscope.platform.errors import UnhashableInput
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def new_id() -> str:
@@ -32,6 +35,11 @@ def new_id() -> str:
 def sha256(data: bytes) -> str:
     """Hex SHA-256 of raw bytes: the name of an artifact."""
     return hashlib.sha256(data).hexdigest()
+
+
+def is_sha256(value: object) -> TypeGuard[str]:
+    """Whether `value` is spelled as `sha256` spells it: 64 lower-case hex digits."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def digest(domain: str, value: Any) -> str:

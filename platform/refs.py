@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
+from mutoscope.platform.ids import is_sha256
 
 KINDS = (
     "image",
@@ -55,7 +56,6 @@ _EXTENSIONS = {
 """Spelled out, because what the mimetypes module answers depends on the machine's own tables."""
 
 _MAX_META_BYTES = 768
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -79,7 +79,7 @@ class ArtifactRef:
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest):
+        if not is_sha256(self.digest):
             raise InvalidParameter("digest", self.digest, "use the 64 lower-case hex digits of a SHA-256")
         if self.kind not in KINDS:
             raise InvalidParameter("kind", self.kind, f"use one of {', '.join(KINDS)}")

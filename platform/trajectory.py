@@ -12,7 +12,6 @@ Shape suffix: W steps of the window.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.ids import is_sha256
 
 LAWS = ("ode", "flow-sde", "cps")
 """How a step inside the window is drawn; ``ode`` groups have an empty window."""
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class TrajectoryFacts:
                 "weights", dict(self.weights), "name the digest of every component's weights"
             )
         for name, digest in {**self.weights, "prompt_embedding": self.prompt_embedding}.items():
-            if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            if not is_sha256(digest):
                 raise InvalidParameter(name, digest, "use the 64 lower-case hex digits of a SHA-256")
 
     @property

@@ -26,13 +26,13 @@ what it was before files were split.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from mutoscope.platform.errors import ArtifactCorrupt
+from mutoscope.platform.ids import is_sha256
 
 FORMAT = "mutoscope.component/2"
 PLAIN_FORMAT = "mutoscope.component/1"
@@ -45,8 +45,6 @@ BASE_MEMBER = ":base"
 
 PATH_CHARACTERS = 512
 """Longest path of a member, as the catalog stores it."""
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +269,6 @@ def _tensor(body: Mapping[str, Any]) -> StoredTensor:
 
 
 def _digest(value: Any) -> str:
-    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+    if not is_sha256(value):
         raise ValueError(f"{value!r} is no SHA-256")
     return value

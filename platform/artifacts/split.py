@@ -34,6 +34,7 @@ from mutoscope.platform.artifacts.manifest import (
 )
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES
 from mutoscope.platform.artifacts.store import ArtifactStore
+from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.tensorfile import TensorLayout, TensorSpan
 
@@ -119,7 +120,7 @@ class _Splitter:
 
     def _add_to_pack(self, span: TensorSpan) -> StoredTensor:
         data = self._next(span.start, span.size)
-        place = _tensor(span, hashlib.sha256(data).hexdigest(), self._packs, self._pack_size)
+        place = _tensor(span, sha256(data), self._packs, self._pack_size)
         self._pack.append(data)
         self._pack_size += len(data)
         if self._pack_size >= PACK_BYTES:

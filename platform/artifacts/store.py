@@ -20,6 +20,7 @@ from mutoscope.platform.artifacts.pages import Pages
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
 from mutoscope.platform.errors import ArtifactMissing, InvalidParameter, StoreUnavailable, StoreUnwritable
+from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class ArtifactStore(Pages):
     def get(self, digest: str) -> bytes:
         """The bytes, verified. Raises ArtifactMissing or ArtifactCorrupt."""
         data = self._found(digest, self._backend.read)
-        found = hashlib.sha256(data).hexdigest()
+        found = sha256(data)
         if found != digest:
             raise corrupt(digest, found)
         return data

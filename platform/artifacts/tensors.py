@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFil
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.errors import ArtifactCorrupt, InvalidParameter
+from mutoscope.platform.ids import sha256
 from mutoscope.platform.tensorfile import NotSafetensors, TensorSpan, read_layout
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def _read(store: ArtifactStore, tensor: StoredTensor, packs: tuple[Part, ...]) -
         return RawTensor(tensor.dtype, tensor.shape, store.get(tensor.digest))
     pack = packs[tensor.pack]
     data = store.read_range(pack.digest, tensor.offset, tensor.size)
-    found = hashlib.sha256(data).hexdigest()
+    found = sha256(data)
     if found != tensor.digest:
         raise corrupt(pack.digest, found)
     return RawTensor(tensor.dtype, tensor.shape, data)

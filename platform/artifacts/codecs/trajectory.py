@@ -12,16 +12,17 @@ Equal groups are equal bytes: names sorted, JSON canonical, nothing about when o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from mutoscope.platform.artifacts.codecs.encoded import Encoded
 from mutoscope.platform.errors import ArtifactCorrupt, InvalidParameter
+from mutoscope.platform.ids import sha256
 from mutoscope.platform.tensorfile import (
     NotSafetensors,
     TensorLayout,
@@ -42,13 +43,13 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     latent)."""
     if not isinstance(value, TrajectoryGroup):
         raise InvalidParameter("trajectory", type(value).__name__, "use a TrajectoryGroup")
-    tensors = {name: array.astype("<f4", copy=False).tobytes() for name, array in _named(value)}
-    shapes = {name: array.shape for name, array in _named(value)}
-    listed = [(name, "F32", shapes[name], len(tensors[name])) for name in sorted(tensors)]
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in tensors.items()}
+    arrays = dict(sorted(_named(value), key=itemgetter(0)))
+    tensors = {name: array.astype("<f4", copy=False).tobytes() for name, array in arrays.items()}
+    listed = [(name, "F32", arrays[name].shape, len(data)) for name, data in tensors.items()]
+    digests = {name: sha256(data) for name, data in tensors.items()}
     metadata = {_FACTS: _canonical({"format": FORMAT, **asdict(value.facts), "sha256": digests})}
-    metadata[_CHECK] = _check(build_header(listed, metadata))
-    data = b"".join([build_header(listed, metadata), *(tensors[name] for name in sorted(tensors))])
+    metadata[_CHECK] = sha256(build_header(listed, metadata))
+    data = b"".join([build_header(listed, metadata), *tensors.values()])
     first = value.samples[0].latents
     shown = {
         "samples": len(value.samples),
@@ -106,7 +107,7 @@ class TrajectoryHeader:
                 "trajectory", name, f"the group has {len(self.facts.seeds)} samples; it was not captured"
             )
         data = read(span.start, span.size)
-        if hashlib.sha256(data).hexdigest() != self.digests.get(name):
+        if sha256(data) != self.digests.get(name):
             raise ArtifactCorrupt(f"trajectory: {name} is damaged in the store: replay the run that made it")
         return np.ndarray(span.shape, "<f4", data)
 
@@ -125,7 +126,7 @@ def read_header(read: Callable[[int, int], bytes], size: int) -> TrajectoryHeade
         facts = json.loads(layout.metadata[_FACTS])
         if facts.pop("format") != FORMAT:
             raise ValueError("another format")
-        if _check(_without_check(layout)) != layout.metadata.get(_CHECK):
+        if sha256(_without_check(layout)) != layout.metadata.get(_CHECK):
             raise ValueError("its header is not what was written")
         digests = facts.pop("sha256")
         return TrajectoryHeader(TrajectoryFacts(**facts), {span.name: span for span in layout.spans}, digests)
@@ -159,10 +160,6 @@ def _canonical(facts: Mapping[str, Any]) -> str:
         return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except TypeError as error:
         raise InvalidParameter("trajectory", "facts", f"use plain numbers and text ({error})") from None
-
-
-def _check(header: bytes) -> str:
-    return hashlib.sha256(header).hexdigest()
 
 
 def _without_check(layout: TensorLayout) -> bytes:
