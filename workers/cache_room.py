@@ -66,10 +66,10 @@ def last_use(folder: Path) -> float:
 
 
 def _remove(folder: Path) -> bool:
-    """Remove a folder unless somebody holds it."""
+    """Remove a folder, unless somebody holds it or it is another user's."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +78,7 @@ def _remove(folder: Path) -> bool:
         # Renamed first: it vanishes at once, and is never seen half removed.
         discarded = folder.with_name(f".{new_id()}")
         folder.rename(discarded)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         return False
     finally:
         os.close(descriptor)

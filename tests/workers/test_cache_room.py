@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -74,6 +75,22 @@ def test_what_is_held_stays(disk: Path) -> None:
         assert names(disk) == {"oldest"}
     make_room(disk, 10_000)
     assert names(disk) == set()
+
+
+@pytest.mark.parametrize(("owner", "call"), [(os, "open"), (Path, "rename")])
+def test_what_is_another_users_stays(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, owner: object, call: str
+) -> None:
+    real = getattr(owner, call)
+
+    def refusing(path: Path, *arguments: object, **named: object) -> object:
+        if Path(path).name == "oldest":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(owner, call, refusing)
+    make_room(disk, 51)
+    assert names(disk) == {"newest", "oldest"}
 
 
 def test_what_another_process_holds_stays_until_it_is_gone(disk: Path) -> None:
