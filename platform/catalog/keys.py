@@ -36,7 +36,7 @@ def by_keys(
         yield from connection.execute(statement, {**(others or {}), "keys": chunk})
 
 
-def prefix_range(column: Any, prefix: str) -> ColumnElement[bool]:
+def prefix_range(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
     """Rows whose hex column starts with `prefix`, as a range so that the index serves it."""
     return (column >= prefix) & (column < prefix + "g")
 
