@@ -28,7 +28,7 @@ from mutoscope.platform.errors import InvalidFolder
 def load_components(
     specs: Sequence[ComponentSpec], paths: Mapping[str, Path], *, device: torch.device, dtype: torch.dtype
 ) -> dict[str, Any]:
-    """Load every component of `specs` from `paths[name]`.
+    """Load those components of `specs` that `paths` names.
 
     Weighted components become frozen modules in eval mode on `device`, in `dtype`; tokenizers become
     transformers tokenizers; a `FlowMatchEulerDiscreteScheduler` becomes the `FlowSchedule` it describes (a
@@ -36,17 +36,13 @@ def load_components(
     other schedulers their configuration as a mapping.
 
     Raises:
-        InvalidFolder: a component that is not optional has no path, or its weights do not fill its class.
+        InvalidFolder: a component's weights do not fill its class.
     """
     loaded: dict[str, Any] = {}
     with _quiet():
         for spec in specs:
             if spec.name not in paths:
-                if spec.optional:
-                    continue
-                raise InvalidFolder(
-                    f"component {spec.name} has no folder: give one for every component of the card"
-                )
+                continue
             if spec.weighted:
                 loaded[spec.name] = load_module(spec, paths[spec.name], device=device, dtype=dtype)
             elif spec.name.startswith("scheduler"):

@@ -8,8 +8,9 @@ Shape suffixes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from mutoscope.platform.engine.loop import (
     LoopNode,
     LoopState,
     Program,
+    Rows,
     WorkPlan,
 )
 from mutoscope.platform.engine.request import Output, Request
@@ -107,8 +109,9 @@ class DenoiseState(LoopState):
     uncond: Conditioning | None
     scale: float
     guidance_B: Tensor | None
-    image_ids_L3: Tensor
-    text_ids_S3: Tensor
+    image_ids_BL3: Tensor
+    grid: tuple[int, int]
+    """Rows and columns of image tokens."""
 
 
 class Denoise:
@@ -132,6 +135,7 @@ class Denoise:
         steps = request.parameters["num_inference_steps"]
         sigmas = self.schedule.sigmas(steps, tokens=latents_BLK.shape[1])
         cond: Conditioning = slots["cond"]
+        grid = (height // PATCH, width // PATCH)
         return DenoiseState(
             total=steps,
             latents_BLK=latents_BLK,
@@ -141,16 +145,17 @@ class Denoise:
             uncond=slots["uncond"],
             scale=request.parameters["guidance_scale"],
             guidance_B=self._embedded_guidance(request),
-            image_ids_L3=image_ids(height // PATCH, width // PATCH).to(self.device, self.dtype),
-            text_ids_S3=torch.zeros(cond.text_BSD.shape[1], 3, device=self.device, dtype=self.dtype),
+            image_ids_BL3=image_ids(*grid).to(self.device, self.dtype).unsqueeze(0),
+            grid=grid,
         )
 
     def next(self, state: DenoiseState) -> WorkPlan | Done:
         if state.step == state.total:
             return Done()
         passes = 1 if state.uncond is None else 2
-        shape = (*state.latents_BLK.shape, state.cond.text_BSD.shape[1], passes)
-        return WorkPlan("denoise", shape, lambda: self.velocity(state), cost=float(passes))
+        shape = (*state.latents_BLK.shape[1:], state.cond.text_BSD.shape[1], *state.grid)
+        rows = Rows(self.predict, passes, partial(self.rows, state), partial(_guided, state.scale))
+        return WorkPlan.of_rows("denoise", shape, rows, cost=float(passes))
 
     def advance(self, state: DenoiseState, result: Tensor) -> None:
         sigma, sigma_next = state.sigmas[state.step], state.sigmas[state.step + 1]
@@ -160,29 +165,29 @@ class Denoise:
     def finalize(self, state: DenoiseState) -> dict[str, Any]:
         return {"latents_BLK": state.latents_BLK}
 
-    def velocity(self, state: DenoiseState) -> Tensor:
-        """The guided velocity at the current step, (B, L, K).
+    def rows(self, state: DenoiseState) -> list[dict[str, Tensor]]:
+        """The passes of the current step: the prompt's and, if guided, the negative prompt's."""
+        timestep_B = state.timesteps[state.step].expand(1).to(state.latents_BLK.dtype)
+        shared = {
+            "latents_BLK": state.latents_BLK,
+            "timestep_B": timestep_B / 1000,
+            "image_ids_BL3": state.image_ids_BL3,
+            **({} if state.guidance_B is None else {"guidance_B": state.guidance_B}),
+        }
+        conditionings = [state.cond] if state.uncond is None else [state.cond, state.uncond]
+        return [{**shared, "text_BSD": c.text_BSD, "pooled_BP": c.pooled_BP} for c in conditionings]
 
-        Guidance takes two passes rather than a batch of two: a batch of another size may round differently,
-        and the pipeline this must agree with takes two.
-        """
-        cond_BLK = self._predict(state, state.cond)
-        if state.uncond is None:
-            return cond_BLK
-        return cfg(self._predict(state, state.uncond), cond_BLK, state.scale)
-
-    def _predict(self, state: DenoiseState, conditioning: Conditioning) -> Tensor:
-        timestep_B = (
-            state.timesteps[state.step].expand(state.latents_BLK.shape[0]).to(state.latents_BLK.dtype)
-        )
+    def predict(self, rows: Mapping[str, Tensor]) -> Tensor:
+        """The velocity of stacked rows, (B, L, K). Their position ids are equal, as their shapes are."""
+        text_BSD = rows["text_BSD"]
         velocity_BLK: Tensor = self.transformer(
-            hidden_states=state.latents_BLK,
-            timestep=timestep_B / 1000,
-            guidance=state.guidance_B,
-            pooled_projections=conditioning.pooled_BP,
-            encoder_hidden_states=conditioning.text_BSD,
-            txt_ids=state.text_ids_S3,
-            img_ids=state.image_ids_L3,
+            hidden_states=rows["latents_BLK"],
+            timestep=rows["timestep_B"],
+            guidance=rows.get("guidance_B"),
+            pooled_projections=rows["pooled_BP"],
+            encoder_hidden_states=text_BSD,
+            txt_ids=text_BSD.new_zeros(text_BSD.shape[1], 3),
+            img_ids=rows["image_ids_BL3"][0],
             return_dict=False,
         )[0]
         return velocity_BLK
@@ -193,6 +198,12 @@ class Denoise:
         return torch.full(
             [1], request.parameters["embedded_guidance"], device=self.device, dtype=torch.float32
         )
+
+
+def _guided(scale: float, predicted: Sequence[Tensor]) -> Tensor:
+    """The velocity that a step's passes come to: the prompt's, or both under guidance."""
+    cond_BLK, *uncond_BLK = predicted
+    return cfg(uncond_BLK[0], cond_BLK, scale) if uncond_BLK else cond_BLK
 
 
 class Decode:

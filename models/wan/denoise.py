@@ -9,8 +9,9 @@ Shape legend
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from mutoscope.models.wan.card import WanRecipe
 from mutoscope.models.wan.codec import LatentCodec
 from mutoscope.models.wan.components import WanComponents
 from mutoscope.models.wan.solver import Solver, make_solver, train_timesteps
-from mutoscope.platform.engine.loop import Done, LoopState, WorkPlan
+from mutoscope.platform.engine.loop import Done, LoopState, Rows, WorkPlan
 from mutoscope.platform.engine.request import Request
 from mutoscope.platform.engine.sampling import cfg
 
@@ -46,7 +47,24 @@ class DenoiseState(LoopState):
     guidance: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Expert:
+    """One of the folder's transformers."""
+
+    transformer: WanTransformer3DModel
+
+    def predict(self, rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The velocity of stacked rows, (B, C, T, H, W)."""
+        velocity_BCTHW: torch.Tensor = self.transformer(
+            hidden_states=rows["latents_BCTHW"],
+            timestep=rows["timesteps"],
+            encoder_hidden_states=rows["text_BLD"],
+            encoder_hidden_states_image=rows.get("vision_BSE"),
+            return_dict=False,
+        )[0]
+        return velocity_BCTHW
+
+
 class Denoise:
     """One plan per solver step, whose result is the velocity.
 
@@ -54,11 +72,14 @@ class Denoise:
     low-noise transformer and take its guidance.
     """
 
-    parts: WanComponents
-    codec: LatentCodec
-    recipe: WanRecipe
-    device: torch.device
-    name: str = "denoise"
+    name = "denoise"
+
+    def __init__(
+        self, parts: WanComponents, codec: LatentCodec, recipe: WanRecipe, device: torch.device
+    ) -> None:
+        self.parts, self.codec, self.recipe, self.device = parts, codec, recipe, device
+        self.high = Expert(parts.transformer)
+        self.low = None if parts.transformer_2 is None else Expert(parts.transformer_2)
 
     def init(self, slots: Mapping[str, Any]) -> DenoiseState:
         request: Request = slots["request"]
@@ -81,9 +102,11 @@ class Denoise:
     def next(self, state: DenoiseState) -> WorkPlan | Done:
         if state.step == state.total:
             return Done()
-        guided = state.negative is not None
-        shape = (tuple(state.latents.shape), state.prompt.shape[1], guided)
-        return WorkPlan("denoise", shape, lambda: self.velocity(state), cost=2.0 if guided else 1.0)
+        expert, scale = self._expert(state)
+        passes = 1 if state.negative is None else 2
+        shape = (tuple(state.latents.shape[1:]), state.prompt.shape[1])
+        rows = Rows(expert.predict, passes, partial(self.rows, state), partial(_guided, scale))
+        return WorkPlan.of_rows("denoise", shape, rows, cost=float(passes))
 
     def advance(self, state: DenoiseState, result: torch.Tensor) -> None:
         state.latents = state.solver.step(result.float(), state.step, state.latents)
@@ -95,37 +118,25 @@ class Denoise:
             latents_BCTHW = hold_first(latents_BCTHW, state.condition)
         return {"latents_BCTHW": latents_BCTHW}
 
-    def velocity(self, state: DenoiseState) -> torch.Tensor:
-        """The velocity at the state's step under its guidance, (1, C, T, H, W)."""
-        timestep = state.solver.timesteps[state.step]
-        model, guidance = self._expert(timestep, state.guidance)
-        latents_BCTHW, timesteps = self._model_input(state, timestep)
+    def rows(self, state: DenoiseState) -> list[dict[str, torch.Tensor]]:
+        """The passes of the current step: the prompt's and, if guided, the negative prompt's."""
+        latents_BCTHW, timesteps = self._model_input(state, state.solver.timesteps[state.step])
+        shared = {
+            "latents_BCTHW": latents_BCTHW,
+            "timesteps": timesteps,
+            **({} if state.vision is None else {"vision_BSE": state.vision}),
+        }
+        texts = [state.prompt] if state.negative is None else [state.prompt, state.negative]
+        return [{**shared, "text_BLD": text} for text in texts]
 
-        def predict(text_BLD: torch.Tensor) -> torch.Tensor:
-            prediction: torch.Tensor = model(
-                hidden_states=latents_BCTHW,
-                timestep=timesteps,
-                encoder_hidden_states=text_BLD,
-                encoder_hidden_states_image=state.vision,
-                return_dict=False,
-            )[0]
-            return prediction
-
-        conditional = predict(state.prompt)
-        if state.negative is None:
-            return conditional
-        return cfg(predict(state.negative), conditional, guidance)
-
-    def _expert(
-        self, timestep: torch.Tensor, guidance: tuple[float, float]
-    ) -> tuple[WanTransformer3DModel, float]:
-        """The transformer in charge at a timestep, and its guidance."""
-        if self.recipe.boundary_ratio is None or self.parts.transformer_2 is None:
-            return self.parts.transformer, guidance[0]
+    def _expert(self, state: DenoiseState) -> tuple[Expert, float]:
+        """The transformer in charge at the state's step, and its guidance."""
+        if self.low is None or self.recipe.boundary_ratio is None:
+            return self.high, state.guidance[0]
         boundary = self.recipe.boundary_ratio * train_timesteps(self.parts.scheduler)
-        if timestep >= boundary:
-            return self.parts.transformer, guidance[0]
-        return self.parts.transformer_2, guidance[1]
+        if state.solver.timesteps[state.step] >= boundary:
+            return self.high, state.guidance[0]
+        return self.low, state.guidance[1]
 
     def _model_input(self, state: DenoiseState, timestep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the transformer reads and its timesteps: (B,), or (B, N) where the first frame is clean."""
@@ -137,6 +148,12 @@ class Denoise:
         mask_THW = first_frame_mask(state.latents)[0, 0]
         timesteps_N = (mask_THW[:, ::patch_height, ::patch_width] * timestep).flatten()
         return hold_first(state.latents, state.condition).to(dtype), timesteps_N.unsqueeze(0)
+
+
+def _guided(scale: float, predicted: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The velocity that a step's passes come to: the prompt's, or both under guidance."""
+    cond, *uncond = predicted
+    return cfg(uncond[0], cond, scale) if uncond else cond
 
 
 def is_guided(request: Request) -> bool:

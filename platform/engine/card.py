@@ -95,8 +95,9 @@ class Card:
         parameters: pydantic model of the request's parameters. A field that is None takes the recipe's value.
         recipe: the family's Recipe class.
         inspector: "module:function", `(Path) -> FolderSummary`; torch-free; raises InvalidFolder.
-        loader: "module:function", `(Mapping[str, Path], *, device, dtype) -> Mapping[str, Any]`: each
-            component from its own folder, wherever that lies; imports torch; raises InvalidFolder.
+        loader: "module:function", `(Mapping[str, Path], *, device, dtype) -> Mapping[str, Any]`: loads those
+            components that the mapping names, each from its own folder, wherever that lies; imports torch;
+            raises InvalidFolder.
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
         sources: packages whose source text is part of the card digest, so that changed code is a changed key.
         run_kind: what its runs are recorded as. A card without components has no weights to import; its

@@ -23,6 +23,7 @@ class Instance:
     """What the engine runs requests on. It never changes: nothing of any request is kept here.
 
     Attributes:
+        components: what the program was built over, by name; modules may be shared with other instances.
         weights: artifact digest of each component's weights, as far as the caller knows them.
     """
 
@@ -30,6 +31,8 @@ class Instance:
     program: Program
     recipe: Recipe
     device: torch.device
+    dtype: torch.dtype = torch.float32
+    components: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
 
     def synchronize(self) -> None:
@@ -68,9 +71,39 @@ def load_instance(
         paths = {name: summary.folder / name for name in summary.components}
         resolved = summary.recipe if recipe is None else _recipe(card, recipe)
     target, precision = torch.device(device), _DTYPES[dtype]
-    components = resolve_entrypoint(card.loader)(paths, device=target, dtype=precision)
-    program: Program = resolve_entrypoint(card.builder)(BuildContext(components, resolved, target, precision))
-    return Instance(card=card, program=program, recipe=resolved, device=target, weights=dict(weights or {}))
+    components = load_components(card, paths, device=target, dtype=precision)
+    return assemble(card, components, resolved, device=target, dtype=precision, weights=weights)
+
+
+def load_components(
+    card: Card, paths: Mapping[str, Path], *, device: torch.device, dtype: torch.dtype
+) -> dict[str, Any]:
+    """Load those components of a card that `paths` names. Raises InvalidFolder."""
+    loaded: dict[str, Any] = resolve_entrypoint(card.loader)(paths, device=device, dtype=dtype)
+    return loaded
+
+
+def assemble(
+    card: Card,
+    components: Mapping[str, Any],
+    recipe: Recipe,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: Mapping[str, str] | None = None,
+) -> Instance:
+    """An instance over loaded components, which other instances may share.
+
+    Raises:
+        InvalidFolder: a component that is not optional is missing.
+    """
+    for spec in card.components:
+        if spec.name not in components and not spec.optional:
+            raise InvalidFolder(
+                f"component {spec.name} has no folder: give one for every component of {card.id}"
+            )
+    program: Program = resolve_entrypoint(card.builder)(BuildContext(components, recipe, device, dtype))
+    return Instance(card, program, recipe, device, dtype, dict(components), dict(weights or {}))
 
 
 def _read_recipe(card: Card, source: Mapping[str, Path]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.loop import ComponentNode, Done, LoopNode, LoopState, WorkPlan
+from mutoscope.platform.engine.loop import WARNINGS, ComponentNode, Done, LoopNode, LoopState, WorkPlan
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.ticket import Ticket
 
@@ -33,6 +33,7 @@ class Job:
         self._slots: dict[str, Any] = {"request": request, **request.inputs}
         self._view: Mapping[str, Any] = MappingProxyType(self._slots)
         self._timings = {node.name: 0.0 for node in self._nodes}
+        self._warnings: list[str] = []
         total = instance.program.total(self._view)
         self.ticket = Ticket(request.id, Progress(request.id, self._nodes[0].name, 0, total))
 
@@ -66,7 +67,7 @@ class Job:
             raise RuntimeError(
                 f"{self.request.card} fills {sorted(outputs)}, but declares {sorted(declared)}"
             )
-        return Result(self.request.id, outputs, dict(self._timings))
+        return Result(self.request.id, outputs, dict(self._timings), tuple(self._warnings))
 
     def _plan(self) -> WorkPlan | None:
         """The current node's next plan; None when its loop has none left."""
@@ -89,7 +90,8 @@ class Job:
             self._leave(node.loop.finalize(self._state))
 
     def _leave(self, filled: Mapping[str, Any]) -> None:
-        self._slots.update(filled)
+        self._warnings += filled.get(WARNINGS, ())
+        self._slots.update({name: value for name, value in filled.items() if name != WARNINGS})
         self._state = None
         self._at += 1
 

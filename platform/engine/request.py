@@ -25,6 +25,9 @@ class Request:
             str).
         parameters: resolved by `Card.resolve`; complete, no None left where the recipe has a value.
         seed: seeds every random draw of the request, 0 <= seed < 2**63.
+        group: what the request is part of, such as a workflow run; groups share the device evenly, whatever
+            their number of requests. Empty: the request is a group of its own.
+        priority: share of the device relative to others, greater than 0: 2 gets twice the time of 1.
     """
 
     id: str
@@ -33,6 +36,8 @@ class Request:
     parameters: Mapping[str, Any]
     seed: int
     profile: Profile = Profile.SERVE
+    group: str = ""
+    priority: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request: its outputs by slot and seconds spent per program node."""
+    """A finished request: its outputs by slot, seconds spent per program node, and what the user should know
+    although it succeeded, such as that a prompt was cut."""
 
     request_id: str
     outputs: Mapping[str, Output]
     timings: Mapping[str, float]
+    warnings: tuple[str, ...] = ()

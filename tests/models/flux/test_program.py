@@ -42,17 +42,17 @@ def test_control_a_generator_that_requests_share_is_caught(
     instance: Callable[[str], Instance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise added at each step from the global generator is right alone and wrong together."""
-    init, velocity = Denoise.init, Denoise.velocity
+    init, predict = Denoise.init, Denoise.predict
 
     def seeded_init(self: Denoise, slots: Mapping[str, Any]) -> DenoiseState:
         torch.manual_seed(slots["request"].seed)
         return init(self, slots)
 
-    def noisy_velocity(self: Denoise, state: DenoiseState) -> torch.Tensor:
-        return velocity(self, state) + torch.randn(state.latents_BLK.shape)
+    def noisy_predict(self: Denoise, rows: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return predict(self, rows) + torch.randn(rows["latents_BLK"].shape)
 
     monkeypatch.setattr(Denoise, "init", seeded_init)
-    monkeypatch.setattr(Denoise, "velocity", noisy_velocity)
+    monkeypatch.setattr(Denoise, "predict", noisy_predict)
     assert orders_that_differ(instance("shift 3"), REQUESTS) != []
 
 

@@ -1,0 +1,1 @@
+"""Cosmos3: one transformer that reads and draws, driven by two loops."""

@@ -1,0 +1,1 @@
+"""LTX-2: joint audio and video from text, in two stages."""

@@ -1,0 +1,1 @@
+"""Refiners: causal language models that rewrite a prompt, decoded token by token."""

@@ -1,0 +1,1 @@
+"""Unified cards: refiners and a generator as disjoint experts of one card."""
