@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mutoscope.platform.engine import rollout
+from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import InvalidParameter
 
 RECIPE = "recipe"
@@ -27,12 +29,27 @@ SlotKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A named input or output of a program. `kind` is the artifact kind that fills it."""
+    """A named input or output of a program.
+
+    Attributes:
+        kind: the artifact kind that fills it.
+        profiles: those under which an output is filled; empty: all of them.
+    """
 
     name: str
     kind: SlotKind
     description: str
     required: bool = True
+    profiles: tuple[Profile, ...] = ()
+
+
+TRAJECTORY = Slot(
+    "trajectory",
+    "trajectory",
+    "What the sampler did: latents at noise levels and log-probabilities of the stochastic steps.",
+    profiles=(Profile.ROLLOUT,),
+)
+"""The further output of every card that can be rolled out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,9 @@ class Recipe(BaseModel):
     )
     max_sequence_length: int = Field(ge=1, description="Prompt length, tokens.")
     negative_prompt: str = ""
+    supports_guidance: bool = Field(
+        True, description="False for weights distilled from guidance, which have no unconditional answer."
+    )
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Refuse resolved parameters, sizes apart, that these weights cannot serve. Families extend it.
@@ -74,6 +94,10 @@ class Recipe(BaseModel):
         Raises:
             InvalidParameter: names the field, the value and what would be accepted.
         """
+        scale = values.get("guidance_scale")
+        if not self.supports_guidance and scale is not None and scale > 1:
+            remedy = "leave it out: these weights do not support classifier-free guidance"
+            raise InvalidParameter("guidance_scale", scale, remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +124,7 @@ class Card:
             raises InvalidFolder.
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
         sources: packages whose source text is part of the card digest, so that changed code is a changed key.
+        profiles: what it can be run under.
         run_kind: what its runs are recorded as. A card without components has no weights to import; its
             recipe is its Recipe class's defaults.
     """
@@ -115,6 +140,7 @@ class Card:
     loader: str
     builder: str
     sources: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = (Profile.SERVE,)
     run_kind: Literal["engine", "train_step"] = "engine"
 
     def inspect(self, folder: Path) -> FolderSummary:
@@ -122,24 +148,34 @@ class Card:
         summary: FolderSummary = resolve_entrypoint(self.inspector)(folder)
         return summary
 
-    def resolve(self, parameters: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    def outputs_under(self, profile: Profile) -> tuple[Slot, ...]:
+        """The output slots that a request of that profile fills."""
+        return tuple(slot for slot in self.outputs if not slot.profiles or profile in slot.profiles)
+
+    def resolve(
+        self, parameters: Mapping[str, Any], recipe: Recipe, profile: Profile = Profile.SERVE
+    ) -> dict[str, Any]:
         """Validate parameters and fill what is None from the recipe; the result is what the memo key holds.
 
         Raises:
             InvalidParameter: names the field, the value and what would be accepted.
         """
-        unknown = sorted(set(parameters) - set(self.parameters.model_fields))
+        if profile not in self.profiles:
+            allowed = ", ".join(self.profiles)
+            raise InvalidParameter("profile", str(profile), f"{self.id} runs under {allowed}")
+        models = [self.parameters]
+        if profile is Profile.ROLLOUT:
+            models.append(rollout.RolloutParameters)
+        known = [name for model in models for name in model.model_fields]
+        unknown = sorted(set(parameters) - set(known))
         if unknown:
-            allowed = ", ".join(self.parameters.model_fields)
-            raise InvalidParameter(unknown[0], parameters[unknown[0]], f"{self.id} takes {allowed}")
-        try:
-            model = self.parameters.model_validate(dict(parameters))
-        except ValidationError as error:
-            raise invalid_parameter(error, dict(parameters)) from None
-        values = model.model_dump()
+            remedy = f"{self.id} takes {', '.join(known)}"
+            raise InvalidParameter(unknown[0], parameters[unknown[0]], remedy)
+        values = {name: value for model in models for name, value in _validated(model, parameters).items()}
+        defaults = rollout.DEFAULTS if profile is Profile.ROLLOUT else {}
         for name, value in values.items():
-            if value is None and hasattr(recipe, name):
-                values[name] = getattr(recipe, name)
+            if value is None:
+                values[name] = defaults.get(name, getattr(recipe, name, None))
         self._check_size(values, recipe)
         recipe.check(values)
         return values
@@ -156,6 +192,15 @@ class Card:
         for name, value in zip(("height", "width"), size, strict=True):
             if value % recipe.size_multiple:
                 raise InvalidParameter(name, value, f"use a multiple of {recipe.size_multiple}")
+
+
+def _validated(model: type[BaseModel], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of one model, of parameters that may hold those of others too."""
+    given = {name: value for name, value in parameters.items() if name in model.model_fields}
+    try:
+        return model.model_validate(given).model_dump()
+    except ValidationError as error:
+        raise invalid_parameter(error, given) from None
 
 
 _REMEDIES = {

@@ -10,7 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.loop import WARNINGS, ComponentNode, Done, LoopNode, LoopState, WorkPlan
+from mutoscope.platform.engine.loop import (
+    WARNINGS,
+    WEIGHTS,
+    ComponentNode,
+    Done,
+    LoopNode,
+    LoopState,
+    WorkPlan,
+)
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.ticket import Ticket
 
@@ -30,7 +38,11 @@ class Job:
         self._nodes = instance.program.nodes
         self._at = 0
         self._state: LoopState | None = None
-        self._slots: dict[str, Any] = {"request": request, **request.inputs}
+        self._slots: dict[str, Any] = {
+            "request": request,
+            WEIGHTS: instance.weights,
+            **request.inputs,
+        }
         self._view: Mapping[str, Any] = MappingProxyType(self._slots)
         self._timings = {node.name: 0.0 for node in self._nodes}
         self._warnings: list[str] = []
@@ -62,7 +74,7 @@ class Job:
     def result(self) -> Result:
         """Outputs and timings of a finished program."""
         outputs = dict(self.instance.program.outputs(self._view))
-        declared = {slot.name for slot in self.instance.card.outputs}
+        declared = {slot.name for slot in self.instance.card.outputs_under(self.request.profile)}
         if set(outputs) != declared:
             raise RuntimeError(
                 f"{self.request.card} fills {sorted(outputs)}, but declares {sorted(declared)}"

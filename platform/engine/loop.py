@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mutoscope.platform.engine.card import Recipe
 from mutoscope.platform.engine.request import Output, Request
+
+if TYPE_CHECKING:
+    from mutoscope.platform.engine.capture import Capture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +81,9 @@ class WorkPlan:
 WARNINGS = "warnings"
 """The slot through which a node tells what the user should know about a run that succeeds all the same."""
 
+WEIGHTS = "instance_weights"
+"""The slot that holds the digest of each component's weights, as the instance knows them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -86,11 +92,16 @@ class Done:
 
 @dataclass(slots=True)
 class LoopState:
-    """Base of all per-request state. Families subclass it; nothing per-request lives anywhere else."""
+    """Base of all per-request state. Families subclass it; nothing per-request lives anywhere else.
+
+    Attributes:
+        step, total: steps done, and steps there are.
+        capture: what a rollout records; None when serving.
+    """
 
     step: int = 0
     total: int = 0
-    capture: dict[str, Any] | None = None
+    capture: Capture | None = None
 
 
 StateT = TypeVar("StateT", bound=LoopState)
@@ -152,8 +163,9 @@ class LoopNode:
 class Program:
     """One card's nodes in order, over named slots.
 
-    Slots start as `{"request": Request, **inputs}`; each node's result is merged in. Nodes see them
-    read-only. What a node fills under `WARNINGS`, a tuple of lines, goes to the request's result instead.
+    Slots start as `{"request": Request, WEIGHTS: digests, **inputs}`; each node's result is merged in. Nodes
+    see them read-only. What a node fills under `WARNINGS`, a tuple of lines, goes to the request's result
+    instead.
 
     Attributes:
         outputs: turns the final slots into the card's output slots, all of them and no others.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mutoscope.platform.engine.card import Card, Recipe, Slot
-from mutoscope.platform.engine.request import Profile, Request
+from mutoscope.platform.engine.request import Request
 from mutoscope.platform.errors import InvalidParameter
 
 SEED_LIMIT = 2**63
@@ -26,11 +26,9 @@ def checked_request(card: Card, recipe: Recipe, request: Request) -> Request:
     """
     if request.card != card.id:
         raise InvalidParameter("card", request.card, f"this instance serves {card.id}")
-    if request.profile is not Profile.SERVE:
-        raise InvalidParameter("profile", str(request.profile), f"this card runs under {Profile.SERVE}")
     check_seed(request.seed)
     check_inputs(card, request.inputs)
-    return replace(request, parameters=card.resolve(request.parameters, recipe))
+    return replace(request, parameters=card.resolve(request.parameters, recipe, request.profile))
 
 
 def check_seed(seed: Any) -> int:

@@ -68,7 +68,7 @@ def plan_run(
         "card_digest": numerics.card_digest(card),
         "weights": weights,
         "inputs": {slot: ref.digest for slot, ref in inputs.items()},
-        "parameters": card.resolve(values, recipe),
+        "parameters": card.resolve(values, recipe, profile),
         "seed": draw_seed() if seed is None else check_seed(seed),
         "profile": profile.value,
         "numeric": contract,
