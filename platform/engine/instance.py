@@ -12,15 +12,19 @@ import torch
 from pydantic import ValidationError
 
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe, invalid_parameter, resolve_entrypoint
+from mutoscope.platform.engine.held import require_held
 from mutoscope.platform.engine.loop import BuildContext, Program
+from mutoscope.platform.engine.views import origin_of
 from mutoscope.platform.errors import InvalidFolder
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Instance:
     """What the engine runs requests on. It never changes: nothing of any request is kept here.
+
+    Two instances are never equal, whatever they share: a request belongs to one of them.
 
     Attributes:
         components: what the program was built over, by name; modules may be shared with other instances.
@@ -34,6 +38,24 @@ class Instance:
     dtype: torch.dtype = torch.float32
     components: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
+
+    def holds(self, part: Any) -> bool:
+        """Whether `part` is this instance, one of its components, or the module that one is a view of."""
+        if part is self:
+            return True
+        for component in self.components.values():
+            origin = origin_of(component)
+            if part is component or (origin is not None and part is origin.base):
+                return True
+        return False
+
+    def require_current(self) -> None:
+        """Refuse to begin a request on weights that a sync has overwritten.
+
+        Raises:
+            RunFailed: a module holds other weights by now than this instance names.
+        """
+        require_held(self.card.id, self.components, self.weights)
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given, so that progress and timings tell the truth."""

@@ -65,10 +65,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished request: its outputs by slot, seconds spent per program node, and what the user should know
-    although it succeeded, such as that a prompt was cut."""
+    """A finished request: its outputs by slot, seconds spent per program node, what the user should know
+    although it succeeded, such as that a prompt was cut, and the digest of the weights that every step of it
+    ran under, by component."""
 
     request_id: str
     outputs: Mapping[str, Output]
     timings: Mapping[str, float]
     warnings: tuple[str, ...] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
