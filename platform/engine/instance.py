@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from mutoscope.platform.engine.batching import Batcher
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe, invalid_parameter, resolve_entrypoint
 from mutoscope.platform.engine.held import require_held
 from mutoscope.platform.engine.loop import BuildContext, Program
@@ -29,6 +30,7 @@ class Instance:
     Attributes:
         components: what the program was built over, by name; modules may be shared with other instances.
         weights: artifact digest of each component's weights, as far as the caller knows them.
+        batcher: how steps of its requests share calls; as it comes, every row has a call of its own.
     """
 
     card: Card
@@ -38,6 +40,7 @@ class Instance:
     dtype: torch.dtype = torch.float32
     components: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
+    batcher: Batcher = field(default_factory=Batcher)
 
     def holds(self, part: Any) -> bool:
         """Whether `part` is this instance, one of its components, or the module that one is a view of."""
