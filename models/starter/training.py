@@ -82,8 +82,8 @@ class Train:
         summary = get_card(TRAINED[self.card.id]).inspect(state.workdir / "folder")
         files = {
             name: {
-                Path(path).relative_to(name).as_posix(): (summary.folder / path).read_bytes()
-                for path in paths
+                place.relative_to(summary.root(name)).as_posix(): place.read_bytes()
+                for place in (summary.folder / path for path in paths)
             }
             for name, paths in summary.components.items()
         }

@@ -102,12 +102,23 @@ class Recipe(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FolderSummary:
-    """What an inspection found: files per component, relative to the folder, and the recipe."""
+    """What an inspection found.
+
+    Attributes:
+        components: files by component, relative to `folder`.
+        roots: folders of components that do not lie in one of their own name, relative to `folder`; several
+            may share one.
+    """
 
     folder: Path
     components: Mapping[str, tuple[str, ...]]
     recipe: Recipe
     classes: Mapping[str, str] = field(default_factory=dict)
+    roots: Mapping[str, str] = field(default_factory=dict)
+
+    def root(self, component: str) -> Path:
+        """The folder a component is loaded from."""
+        return self.folder / self.roots.get(component, component)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +136,10 @@ class Card:
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
         sources: packages whose source text is part of the card digest, so that changed code is a changed key.
         profiles: what it can be run under.
+        rollout_parameters: what a request may set beside `parameters` when it is a rollout; None: nothing.
         run_kind: what its runs are recorded as. A card without components has no weights to import; its
             recipe is its Recipe class's defaults.
+        seeded: whether anything is drawn at random. If not, the seed is 0 in every key.
     """
 
     id: str
@@ -141,7 +154,9 @@ class Card:
     builder: str
     sources: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = (Profile.SERVE,)
-    run_kind: Literal["engine", "train_step"] = "engine"
+    rollout_parameters: type[BaseModel] | None = rollout.RolloutParameters
+    run_kind: Literal["engine", "reward", "train_step"] = "engine"
+    seeded: bool = True
 
     def inspect(self, folder: Path) -> FolderSummary:
         """Check a diffusers-format folder without importing torch. Raises InvalidFolder."""
@@ -164,8 +179,8 @@ class Card:
             allowed = ", ".join(self.profiles)
             raise InvalidParameter("profile", str(profile), f"{self.id} runs under {allowed}")
         models = [self.parameters]
-        if profile is Profile.ROLLOUT:
-            models.append(rollout.RolloutParameters)
+        if profile is Profile.ROLLOUT and self.rollout_parameters is not None:
+            models.append(self.rollout_parameters)
         known = [name for model in models for name in model.model_fields]
         unknown = sorted(set(parameters) - set(known))
         if unknown:

@@ -47,8 +47,16 @@ class RolloutParameters(BaseModel):
     )
 
 
-DEFAULTS: Mapping[str, Any] = {"guidance_scale": 1.0}
-"""What a rollout takes instead of the recipe's default: the policy is the model, not its guided blend."""
+DEFAULTS: Mapping[str, Any] = {
+    "guidance_scale": 1.0,
+    "do_sample": True,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+}
+"""What a rollout takes instead of the recipe's default: the policy is the model, neither its guided blend nor
+the likeliest of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ No torch: the card's inspector decides from headers and configurations whether t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore
@@ -50,7 +50,7 @@ def import_folder(
 def _import(
     catalog: Catalog, store: ArtifactStore, card: Card, summary: FolderSummary, origin: str
 ) -> dict[str, WeightVersion]:
-    stored = {name: _put(store, summary.folder, name, paths) for name, paths in summary.components.items()}
+    stored = {name: _put(store, summary, name) for name in summary.components}
     components = {name: component.manifest for name, component in stored.items()}
     components[RECIPE] = put_recipe(store, summary.recipe)
     faults.hit("import.stored")
@@ -90,9 +90,10 @@ def read_recipe(store: ArtifactStore, card: Card, digest: str) -> Recipe:
     return card.recipe.model_validate_json(store.get(digest))
 
 
-def _put(store: ArtifactStore, folder: Path, component: str, paths: Sequence[str]) -> StoredComponent:
-    """Store one component's files; `paths` are relative to the card's folder."""
-    files = {PurePosixPath(path).relative_to(component).as_posix(): folder / path for path in paths}
+def _put(store: ArtifactStore, summary: FolderSummary, component: str) -> StoredComponent:
+    """Store one component's files, named relative to the folder it is loaded from."""
+    places = [summary.folder / path for path in summary.components[component]]
+    files = {place.relative_to(summary.root(component)).as_posix(): place for place in places}
     try:
         return put_component(store, component, files)
     except FileNotFoundError as error:
