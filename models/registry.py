@@ -25,6 +25,9 @@ VARIABLE = "MUTOSCOPE_CARDS"
 _BUILT_IN = (
     "mutoscope.models.flux.card:CARD",
     "mutoscope.models.wan.card:CARD",
+    "mutoscope.models.ltx2.card:CARD",
+    "mutoscope.models.wan.card:T2V",
+    "mutoscope.models.refiner.card:CARD",
     "mutoscope.models.starter.trainers:IMAGE_TRAINER",
     "mutoscope.models.starter.trainers:VIDEO_TRAINER",
 )

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
-from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
+from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Recipe, Slot
+from mutoscope.platform.engine.request import Profile
 
 TOKENIZERS = (
     "TokenizersBackend",
@@ -57,6 +58,7 @@ CARD = Card(
     outputs=(
         Slot("image", "image", "The picture, uint8 (H, W, 3)."),
         Slot("latent", "latent", "Final packed latents, float32 (1, tokens, channels)."),
+        TRAJECTORY,
     ),
     parameters=FluxParameters,
     recipe=FluxRecipe,
@@ -64,4 +66,5 @@ CARD = Card(
     loader="mutoscope.models.flux.components:load",
     builder="mutoscope.models.flux.program:build",
     sources=("mutoscope.models.flux", "mutoscope.models.common"),
+    profiles=(Profile.SERVE, Profile.ROLLOUT),
 )

@@ -1,4 +1,4 @@
-"""The `wan-i2v` card: an image and a prompt become a video (Wan 2.1 and 2.2)."""
+"""The cards of Wan 2.1 and 2.2: `wan-i2v` makes a video of an image and a prompt, `wan-t2v` of a prompt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
-from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
+from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Recipe, Slot
+from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import InvalidParameter
 
 TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
@@ -77,39 +78,66 @@ class WanParameters(GenerationParameters):
     )
 
 
+WITHOUT_IMAGE = (
+    ComponentSpec("transformer", "diffusers", ("WanTransformer3DModel",)),
+    ComponentSpec("transformer_2", "diffusers", ("WanTransformer3DModel",), optional=True),
+    ComponentSpec("vae", "diffusers", ("AutoencoderKLWan",)),
+    ComponentSpec("text_encoder", "transformers", ("UMT5EncoderModel",)),
+    ComponentSpec("tokenizer", "transformers", TOKENIZERS, weighted=False),
+    ComponentSpec(
+        "scheduler",
+        "diffusers",
+        ("FlowMatchEulerDiscreteScheduler", "UniPCMultistepScheduler"),
+        weighted=False,
+    ),
+)
+
+COMPONENTS = (
+    *WITHOUT_IMAGE,
+    ComponentSpec("image_encoder", "transformers", ("CLIPVisionModel",), optional=True),
+    ComponentSpec(
+        "image_processor",
+        "transformers",
+        ("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil"),
+        weighted=False,
+        optional=True,
+    ),
+)
+"""All that a Wan folder may have."""
+
+OUTPUTS = (
+    Slot("video", "video", "The frames, 8-bit RGB."),
+    Slot("latent", "latent", "The denoised latents, float32, before decoding."),
+)
+IMAGE = Slot("image", "image", "The first frame; resized to the video's size.")
+SOURCES = ("mutoscope.models.wan", "mutoscope.models.common")
+
 CARD = Card(
     id="wan-i2v",
     title="Wan image to video",
-    components=(
-        ComponentSpec("transformer", "diffusers", ("WanTransformer3DModel",)),
-        ComponentSpec("transformer_2", "diffusers", ("WanTransformer3DModel",), optional=True),
-        ComponentSpec("vae", "diffusers", ("AutoencoderKLWan",)),
-        ComponentSpec("text_encoder", "transformers", ("UMT5EncoderModel",)),
-        ComponentSpec("image_encoder", "transformers", ("CLIPVisionModel",), optional=True),
-        ComponentSpec(
-            "image_processor",
-            "transformers",
-            ("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil"),
-            weighted=False,
-            optional=True,
-        ),
-        ComponentSpec("tokenizer", "transformers", TOKENIZERS, weighted=False),
-        ComponentSpec(
-            "scheduler",
-            "diffusers",
-            ("FlowMatchEulerDiscreteScheduler", "UniPCMultistepScheduler"),
-            weighted=False,
-        ),
-    ),
-    inputs=(Slot("image", "image", "The first frame; resized to the video's size."),),
-    outputs=(
-        Slot("video", "video", "The frames, 8-bit RGB."),
-        Slot("latent", "latent", "The denoised latents, float32, before decoding."),
-    ),
+    components=COMPONENTS,
+    inputs=(IMAGE,),
+    outputs=(*OUTPUTS, TRAJECTORY),
     parameters=WanParameters,
     recipe=WanRecipe,
     inspector="mutoscope.models.wan.folder:inspect",
     loader="mutoscope.models.wan.components:load",
     builder="mutoscope.models.wan.program:build",
-    sources=("mutoscope.models.wan", "mutoscope.models.common"),
+    sources=SOURCES,
+    profiles=(Profile.SERVE, Profile.ROLLOUT),
+)
+
+T2V = Card(
+    id="wan-t2v",
+    title="Wan text to video",
+    components=WITHOUT_IMAGE,
+    inputs=(),
+    outputs=(*OUTPUTS, TRAJECTORY),
+    parameters=WanParameters,
+    recipe=WanRecipe,
+    inspector="mutoscope.models.wan.folder:inspect_text",
+    loader="mutoscope.models.wan.components:load",
+    builder="mutoscope.models.wan.program:build_text",
+    sources=SOURCES,
+    profiles=(Profile.SERVE, Profile.ROLLOUT),
 )

@@ -12,7 +12,7 @@ from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from transformers import CLIPImageProcessorPil, CLIPVisionModel, PreTrainedTokenizerBase, UMT5EncoderModel
 
 from mutoscope.models.common.loading import load_components
-from mutoscope.models.wan.card import CARD
+from mutoscope.models.wan.card import COMPONENTS
 from mutoscope.platform.engine.sampling import FlowSchedule
 from mutoscope.platform.errors import InvalidFolder
 
@@ -21,8 +21,8 @@ FULL_PRECISION = ("vae", "image_encoder")
 
 
 def load(paths: Mapping[str, Path], *, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """Load every component of the card from its own folder. Raises InvalidFolder."""
-    shared = [spec for spec in CARD.components if spec.name != "image_processor"]
+    """Load those components that `paths` names, each from its own folder. Raises InvalidFolder."""
+    shared = [spec for spec in COMPONENTS if spec.name != "image_processor"]
     precise = [spec for spec in shared if spec.name in FULL_PRECISION]
     others = [spec for spec in shared if spec.name not in FULL_PRECISION]
     loaded = load_components(precise, paths, device=device, dtype=torch.float32)

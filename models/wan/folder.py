@@ -1,18 +1,25 @@
-"""Inspection of a Wan image-to-video folder, without torch."""
+"""Inspection of Wan folders, without torch.
+
+Three layouts are told apart by their pipeline and by what the transformer reads. Text to video: noise alone.
+Image to video: noise, a mask and the image's latent side by side. TI2V: noise alone with a timestep for each
+token, so that an image may be held as a clean first frame; it serves either card.
+"""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mutoscope.models.common.folder import INDEX, Contents, inspect_folder, read_recipe, require_equal
-from mutoscope.models.wan.card import CARD, WanRecipe
+from mutoscope.models.wan.card import CARD, T2V, WanRecipe
 from mutoscope.platform.engine.card import FolderSummary
 from mutoscope.platform.engine.sampling import FlowSchedule
 from mutoscope.platform.errors import InvalidFolder
 
-PIPELINES = ("WanImageToVideoPipeline", "WanPipeline")
+RecipeT = TypeVar("RecipeT", bound=WanRecipe)
+
+TEXT, IMAGE = "WanPipeline", "WanImageToVideoPipeline"
 
 LATENT_FRAMES = 4
 """Frames per latent frame: AutoencoderKLWan walks a video in fours, whatever its configuration says."""
@@ -22,24 +29,49 @@ PIPELINE_MULTIPLE = 16
 
 
 def inspect(folder: Path) -> FolderSummary:
-    """Check a Wan folder and read its recipe. Raises InvalidFolder."""
-    contents = inspect_folder(folder, CARD.components, PIPELINES)
-    expand, boundary = bool(contents.index.get("expand_timesteps")), contents.index.get("boundary_ratio")
-    if contents.index["_class_name"] == "WanPipeline" and not expand:
-        raise InvalidFolder(
-            f"{folder} holds a text-to-video Wan: {CARD.id} needs a WanImageToVideoPipeline folder"
-        )
+    """Check a folder for `wan-i2v` and read its recipe. Raises InvalidFolder."""
+    contents = inspect_folder(folder, CARD.components, (IMAGE, TEXT))
+    if contents.index["_class_name"] == TEXT and not expands(contents):
+        raise InvalidFolder(f"{folder} holds a text-to-video Wan: use card {T2V.id} for it")
+    check(contents, takes_image=True)
+    return summary(contents, WanRecipe)
+
+
+def inspect_text(folder: Path) -> FolderSummary:
+    """Check a folder for `wan-t2v` and read its recipe. Raises InvalidFolder."""
+    contents = inspect_folder(folder, T2V.components, (TEXT, IMAGE))
+    if contents.index["_class_name"] == IMAGE and not expands(contents):
+        raise InvalidFolder(f"{folder} holds an image-to-video Wan: use card {CARD.id} for it")
+    check(contents, takes_image=False)
+    return summary(contents, WanRecipe)
+
+
+def expands(contents: Contents) -> bool:
+    """Whether the folder is of the TI2V layout."""
+    return bool(contents.index.get("expand_timesteps"))
+
+
+def check(contents: Contents, *, takes_image: bool) -> None:
+    """That the components fit each other, and an image if they are to read one. Raises InvalidFolder."""
     _check_schedule(contents)
     _check_scale(contents)
-    _check_latents(contents, expand)
+    _check_latents(contents, joined=takes_image and not expands(contents))
     _check_text(contents)
-    _check_vision(contents)
-    _check_experts(contents, boundary)
-    facts = {"boundary_ratio": boundary, "expand_timesteps": expand}
-    recipe = read_recipe(folder, WanRecipe, _defaults(contents, expand) | facts)
+    if takes_image:
+        _check_vision(contents)
+    _check_experts(contents, contents.index.get("boundary_ratio"))
+
+
+def summary(contents: Contents, kind: type[RecipeT], **facts: Any) -> FolderSummary:
+    """What was found, with the recipe of the given class; `facts` are further fields that weights decide."""
+    facts |= {
+        "boundary_ratio": contents.index.get("boundary_ratio"),
+        "expand_timesteps": expands(contents),
+    }
+    recipe = read_recipe(contents.folder, kind, _defaults(contents) | facts)
     # A recipe sets what to ask of the weights; what they are is not its to say.
     recipe = recipe.model_copy(update=facts)
-    return FolderSummary(folder=folder, components=contents.files, recipe=recipe, classes=contents.classes)
+    return FolderSummary(contents.folder, contents.files, recipe, contents.classes)
 
 
 def _check_schedule(contents: Contents) -> None:
@@ -60,15 +92,15 @@ def _transformers(contents: Contents) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _check_latents(contents: Contents, expand: bool) -> None:
-    """Channels in and out: noise, mask and image latent side by side; noise alone if the image is held."""
+def _check_latents(contents: Contents, *, joined: bool) -> None:
+    """Channels in and out: noise, mask and image latent side by side if joined, else noise alone."""
     vae = contents.configs["vae"]
     channels = vae.get("z_dim", 16)
     for name in ("latents_mean", "latents_std"):
         count = len(vae.get(name) or ()) or 16
         require_equal(contents, ("vae", "z_dim", channels), ("vae", f"length of {name}", count))
     layout, wanted = (
-        ("z_dim", channels) if expand else (f"2 x z_dim + {LATENT_FRAMES}", 2 * channels + LATENT_FRAMES)
+        (f"2 x z_dim + {LATENT_FRAMES}", 2 * channels + LATENT_FRAMES) if joined else ("z_dim", channels)
     )
     for name, config in _transformers(contents):
         require_equal(contents, (name, "in_channels", config.get("in_channels", 16)), ("vae", layout, wanted))
@@ -140,9 +172,9 @@ def _check_experts(contents: Contents, boundary: Any) -> None:
         )
 
 
-def _defaults(contents: Contents, expand: bool) -> dict[str, Any]:
+def _defaults(contents: Contents) -> dict[str, Any]:
     """What the released models are run with, and the size steps of this VAE and transformer."""
     spatial = contents.configs["vae"].get("scale_factor_spatial", 8)
     _, *patch = contents.configs["transformer"].get("patch_size", (1, 2, 2))
-    size = {"height": 704, "width": 1280, "num_frames": 121, "fps": 24} if expand else {}
+    size = {"height": 704, "width": 1280, "num_frames": 121, "fps": 24} if expands(contents) else {}
     return {**size, "size_multiple": math.lcm(PIPELINE_MULTIPLE, *(spatial * side for side in patch))}

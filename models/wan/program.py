@@ -1,7 +1,7 @@
-"""Wan image to video as a program: encode the prompt, encode the image, denoise, decode.
+"""Wan as a program: encode the prompt, encode an image if there is one, denoise, decode.
 
-The operations and their order are those of diffusers' `WanImageToVideoPipeline`, so that in float32 latents
-and frames are equal to the pipeline's bit for bit.
+The operations and their order are those of diffusers' `WanPipeline` and `WanImageToVideoPipeline`, so that in
+float32 latents and frames are equal to the pipelines' bit for bit.
 
 Shape legend
     B  batch, 1 here      L  prompt tokens, padded      D  width of the text encoder
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,37 +23,86 @@ from diffusers.pipelines.wan.pipeline_wan_i2v import prompt_clean
 from PIL import Image
 from transformers import CLIPImageProcessorPil, CLIPVisionModel, PreTrainedTokenizerBase, UMT5EncoderModel
 
+from mutoscope.models.common.flow import is_guided, trajectory
+from mutoscope.models.common.prompt import cut_warning
 from mutoscope.models.wan.card import WanRecipe
 from mutoscope.models.wan.codec import LatentCodec
 from mutoscope.models.wan.components import WanComponents
-from mutoscope.models.wan.denoise import Denoise, is_guided
-from mutoscope.platform.engine.loop import BuildContext, ComponentNode, LoopNode, Program
+from mutoscope.models.wan.denoise import Denoise
+from mutoscope.platform import ids
+from mutoscope.platform.engine.loop import WARNINGS, BuildContext, ComponentNode, LoopNode, Program
 from mutoscope.platform.engine.request import Output, Request
+
+_IMAGE_DOMAIN = "mutoscope.image-input/1"
+
+TEXT = ("tokenizer", "text_encoder")
+"""The components that a prompt goes through."""
 
 
 def build(context: BuildContext) -> Program:
-    """The program over one folder's loaded components."""
-    parts, device = WanComponents.of(context.components), torch.device(context.device)
-    recipe = context.recipe
+    """Image to video over one folder's loaded components."""
+    parts, codec, recipe, device = opened(context)
+    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
+    return Program(
+        nodes=(*conditions(parts, codec, recipe, device), denoise, decode_node(codec)),
+        outputs=outputs,
+        extent=partial(latent_tokens, codec, parts),
+    )
+
+
+def build_text(context: BuildContext) -> Program:
+    """Text to video over one folder's loaded components."""
+    parts, codec, recipe, device = opened(context)
+    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
+    return Program(
+        nodes=(text_node(parts, device), denoise, decode_node(codec)),
+        outputs=outputs,
+        extent=partial(latent_tokens, codec, parts),
+    )
+
+
+def opened(context: BuildContext) -> tuple[WanComponents, LatentCodec, WanRecipe, torch.device]:
+    """What the nodes of every Wan program are made of."""
+    parts, device, recipe = WanComponents.of(context.components), torch.device(context.device), context.recipe
     assert isinstance(recipe, WanRecipe)
-    codec = LatentCodec(parts.vae, device)
-    text = TextEncode(parts.tokenizer, parts.text_encoder, device)
-    nodes: list[ComponentNode | LoopNode] = [ComponentNode("text_encode", "text_encode", text)]
+    return parts, LatentCodec(parts.vae, device), recipe, device
+
+
+def text_node(parts: WanComponents, device: torch.device) -> ComponentNode:
+    encode = TextEncode(parts.tokenizer, parts.text_encoder, device)
+    return ComponentNode("text_encode", "text_encode", encode, uses=TEXT, content=encode.content)
+
+
+def conditions(
+    parts: WanComponents, codec: LatentCodec, recipe: WanRecipe, device: torch.device
+) -> list[ComponentNode]:
+    """The nodes that encode prompt and image."""
+    nodes = [text_node(parts, device)]
     if parts.image_encoder is not None:
         vision = VisionEncode(parts.image_processor, parts.image_encoder, device)
-        nodes.append(ComponentNode("vision_encode", "vision_encode", vision))
+        uses = ("image_processor", "image_encoder")
+        nodes.append(ComponentNode("vision_encode", "vision_encode", vision, uses=uses, content=image_digest))
     image = ImageEncode(codec, recipe.expand_timesteps)
-    nodes += [
-        ComponentNode("image_encode", "vae_encode", image, shape=video_shape),
-        LoopNode(Denoise(parts, codec, recipe, device), total=steps),
-        ComponentNode("decode", "vae_decode", Decode(codec), shape=video_shape),
-    ]
-    return Program(nodes=tuple(nodes), outputs=outputs)
+    nodes.append(
+        ComponentNode("image_encode", "vae_encode", image, video_shape, uses=("vae",), content=image.content)
+    )
+    return nodes
+
+
+def decode_node(codec: LatentCodec) -> ComponentNode:
+    return ComponentNode("decode", "vae_decode", Decode(codec), shape=video_shape)
 
 
 def steps(slots: Mapping[str, Any]) -> int:
     """Denoising steps of the request."""
     return int(slots["request"].parameters["num_inference_steps"])
+
+
+def latent_tokens(codec: LatentCodec, parts: WanComponents, request: Request) -> float:
+    """Tokens the transformer reads of the video."""
+    _, _, frames, height, width = codec.latent_shape(request.parameters)
+    patch_frames, patch_height, patch_width = parts.transformer.config.patch_size
+    return float((frames // patch_frames) * (height // patch_height) * (width // patch_width))
 
 
 def video_shape(slots: Mapping[str, Any]) -> tuple[int, ...]:
@@ -62,18 +112,26 @@ def video_shape(slots: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def outputs(slots: Mapping[str, Any]) -> Mapping[str, Output]:
-    """The card's output slots: `video` uint8 (F, Y, X, 3) and `latent` float32 (1, C, T, H, W)."""
+    """The card's output slots: `video` uint8 (F, Y, X, 3), `latent` float32 (1, C, T, H, W), and a rollout's
+    steps."""
     request: Request = slots["request"]
-    latents = slots["latents_BCTHW"].float().cpu().numpy()
+    latents = slots["latents"].float().cpu().numpy()
     return {
         "video": Output("video", slots["frames_FYXC"], {"fps": request.parameters["fps"]}),
         "latent": Output("latent", {"latents": latents}, {"layout": "wan-normalised"}),
+        **trajectory(slots, text_BLD=slots["texts"][0]),
     }
 
 
 def given_image(slots: Mapping[str, Any]) -> Image.Image:
     """The image input as PIL, whose resizing is the pipeline's."""
     return Image.fromarray(np.ascontiguousarray(slots["image"]))
+
+
+def image_digest(slots: Mapping[str, Any]) -> str:
+    """Hex digest of the image input: its shape and its pixels."""
+    image = slots["image"]
+    return ids.digest(_IMAGE_DOMAIN, {"shape": list(image.shape), "pixels": image.tobytes()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +143,24 @@ class TextEncode:
     device: torch.device
 
     def __call__(self, slots: Mapping[str, Any]) -> Mapping[str, Any]:
-        request: Request = slots["request"]
-        length = request.parameters["max_sequence_length"]
-        prompt, negative = request.parameters["prompt"], request.parameters["negative_prompt"]
+        texts, length = self.content(slots)
+        warnings = [
+            line
+            for name, text in texts
+            for line in cut_warning(
+                self.tokenizer, prompt_clean(text), length, name=name, reader="the text encoder"
+            )
+        ]
         return {
-            "prompt_BLD": self.encode(prompt, length),
-            "negative_BLD": self.encode(negative, length) if is_guided(request) else None,
+            "texts": tuple(self.encode(text, length) for _, text in texts),
+            WARNINGS: tuple(warnings),
         }
+
+    def content(self, slots: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], int]:
+        """The texts to encode by the parameter they come from, and their length in tokens."""
+        parameters = slots["request"].parameters
+        names = ("prompt", "negative_prompt") if is_guided(slots["request"]) else ("prompt",)
+        return tuple((name, parameters[name]) for name in names), parameters["max_sequence_length"]
 
     def encode(self, text: str, length: int) -> torch.Tensor:
         """Text states (1, L, D), zero behind the prompt, as the transformer was trained to see them."""
@@ -137,6 +206,10 @@ class ImageEncode:
     codec: LatentCodec
     held: bool
 
+    def content(self, slots: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """The image, and the size of the video that it is laid out for."""
+        return image_digest(slots), video_shape(slots)
+
     def __call__(self, slots: Mapping[str, Any]) -> Mapping[str, Any]:
         frames, height, width = video_shape(slots)
         first_BCFYX = self.codec.preprocess(given_image(slots), height, width)
@@ -157,4 +230,4 @@ class Decode:
     codec: LatentCodec
 
     def __call__(self, slots: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"frames_FYXC": self.codec.decode(slots["latents_BCTHW"])}
+        return {"frames_FYXC": self.codec.decode(slots["latents"])}

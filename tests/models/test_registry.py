@@ -26,7 +26,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *origins: str) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
 
 
-BUILT_IN = ["flux-t2i", "wan-i2v", "starter-image-trainer", "starter-video-trainer"]
+BUILT_IN = ["flux-t2i", "wan-i2v", "wan-t2v", "starter-image-trainer", "starter-video-trainer"]
 
 
 def test_built_in_cards(fresh: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ from diffusers import FluxPipeline
 from diffusers.image_processor import VaeImageProcessor
 
 from mutoscope.models.flux.card import CARD
-from mutoscope.models.flux.program import Denoise, DenoiseState, image_ids, pack, to_pixels, unpack
+from mutoscope.models.flux.denoise import Denoise, DenoiseState
+from mutoscope.models.flux.layout import image_ids, pack, unpack
+from mutoscope.models.flux.program import to_pixels
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.request import Progress, Request

@@ -6,7 +6,7 @@ import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
-from mutoscope.models.wan.solver import EulerSolver, Solver, make_solver, train_timesteps
+from mutoscope.models.common.solver import EulerSolver, Solver, make_solver, train_timesteps
 from mutoscope.platform.engine.sampling import FlowSchedule
 
 CPU = torch.device("cpu")

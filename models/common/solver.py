@@ -1,8 +1,8 @@
-"""The two ways a Wan folder is solved: our own Euler ODE step, or UniPC.
+"""How a request is integrated from noise to data: our own Euler ODE step, or UniPC.
 
-Released Wan folders name UniPC, a predictor-corrector that remembers earlier velocities. diffusers keeps
-that memory in the scheduler object, so each request gets an object of its own; it lives in the request's
-LoopState.
+Some folders, the released Wan ones among them, name UniPC, a predictor-corrector that remembers earlier
+velocities. diffusers keeps that memory in the scheduler object, so each request gets an object of its own; it
+lives in the request's LoopState.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from mutoscope.platform.engine.sampling import FlowSchedule, ode_step
 class Solver(Protocol):
     """Integrates one request from noise to data.
 
-    `timesteps` (steps,) are what the transformer is told: noise levels in units of the training schedule.
-    `step` takes the velocity at step `index` and the latents there, both float32 and of one shape, and
-    returns the latents at the next noise level.
+    `sigmas` (steps + 1,) are the noise levels, falling, the last 0; `timesteps` (steps,) what the transformer
+    is told: the levels in units of the training schedule. `step` takes the velocity at step `index` and the
+    latents there, of one shape, and returns the latents at the next noise level.
     """
 
     timesteps: torch.Tensor
+    sigmas: torch.Tensor
 
     def step(self, velocity: torch.Tensor, index: int, latents: torch.Tensor) -> torch.Tensor: ...
 
 
 @dataclass(slots=True)
 class EulerSolver:
-    """x' = x + (sigma' - sigma) v over `sigmas` (steps + 1,), the last 0. Stateless."""
+    """x' = x + (sigma' - sigma) v, in float32 and returned in the velocity's dtype. Stateless."""
 
     timesteps: torch.Tensor
     sigmas: torch.Tensor
@@ -43,9 +44,10 @@ class EulerSolver:
 
 @dataclass(slots=True)
 class UniPCSolver:
-    """A scheduler that belongs to one request."""
+    """A scheduler that belongs to one request. Takes float32."""
 
     timesteps: torch.Tensor
+    sigmas: torch.Tensor
     scheduler: UniPCMultistepScheduler
 
     def step(self, velocity: torch.Tensor, index: int, latents: torch.Tensor) -> torch.Tensor:
@@ -58,14 +60,18 @@ class UniPCSolver:
 def make_solver(schedule: FlowSchedule | Mapping[str, Any], steps: int, device: torch.device) -> Solver:
     """A fresh solver for one request: Euler for a flow schedule, UniPC for a scheduler's configuration."""
     if isinstance(schedule, FlowSchedule):
-        sigmas = schedule.sigmas(steps, spacing="trained")
-        timesteps = schedule.timesteps(sigmas)
-        return EulerSolver(torch.from_numpy(timesteps).to(device), torch.from_numpy(sigmas).to(device))
+        return euler(schedule, schedule.sigmas(steps, spacing="trained"), device)
     scheduler = UniPCMultistepScheduler.from_config(schedule)
     scheduler.set_timesteps(steps, device=device)
     # Fine schedules repeat integer timesteps; left to look its index up, UniPC starts at the second of two.
     scheduler.set_begin_index(0)
-    return UniPCSolver(scheduler.timesteps, scheduler)
+    return UniPCSolver(scheduler.timesteps, scheduler.sigmas.to(device), scheduler)
+
+
+def euler(schedule: FlowSchedule, sigmas: Any, device: torch.device) -> EulerSolver:
+    """Euler steps over `sigmas`, a float32 array (steps + 1,) of the schedule's making."""
+    timesteps = schedule.timesteps(sigmas)
+    return EulerSolver(torch.from_numpy(timesteps).to(device), torch.from_numpy(sigmas).to(device))
 
 
 def train_timesteps(schedule: FlowSchedule | Mapping[str, Any]) -> int:
