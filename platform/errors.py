@@ -10,6 +10,7 @@
     │   ├── UnknownReference           no artifact, run or weight version by that name
     │   ├── AmbiguousReference         a prefix that matches several
     │   ├── InvalidFolder              a card folder that is damaged or incomplete
+    │   ├── InvalidAdapter             an adapter in another naming, or one that does not fit its base
     │   ├── ArchiveInvalid             an archive that is damaged, incomplete or of another format
     │   ├── StoreUnwritable
     │   ├── StoreUnavailable           the artifact store does not answer, or refuses to be read
@@ -21,9 +22,11 @@
     ├── CatalogError
     │   ├── SchemaMismatch             the database is at another revision than the code
     │   └── LeaseLost                  a worker reports on a run that is no longer its own
+    ├── SyncFailed                     a weight sync was undone; the earlier weights go on serving
     └── RunError
         ├── RunFailed
-        └── RunCancelled
+        ├── RunCancelled
+        └── ScoreTimeout               a reward card's time limit has passed
 
 A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
 pickling and the trip through an orchestrator's state message unchanged.
@@ -97,6 +100,10 @@ class InvalidFolder(InvalidInput):
     """A card folder that is damaged, incomplete or of another model family."""
 
 
+class InvalidAdapter(InvalidInput):
+    """An adapter that cannot be put on its base: named in another way, or of other shapes."""
+
+
 class ArchiveInvalid(InvalidInput):
     """An archive that is damaged, incomplete, of another format, or that holds what none of ours does."""
 
@@ -141,6 +148,10 @@ class LeaseLost(CatalogError):
     """The run's lease belongs to somebody else now; the late result is discarded."""
 
 
+class SyncFailed(MutoscopeError):
+    """A weight sync was undone. What was served before is served on, unless the message says otherwise."""
+
+
 class RunError(MutoscopeError):
     """A run ended without outputs."""
 
@@ -151,3 +162,7 @@ class RunFailed(RunError):
 
 class RunCancelled(RunError):
     """The run was cancelled."""
+
+
+class ScoreTimeout(RunError):
+    """A scorer took longer than its request allows. Says nothing about the sample."""

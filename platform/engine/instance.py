@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def load_instance(
         resolved = _recipe(card, recipe if recipe is not None else _read_recipe(card, source))
     else:
         summary = card.inspect(Path(source))
-        paths = {name: summary.folder / name for name in summary.components}
+        paths = {name: summary.root(name) for name in summary.components}
         resolved = summary.recipe if recipe is None else _recipe(card, recipe)
     target, precision = torch.device(device), _DTYPES[dtype]
     components = load_components(card, paths, device=target, dtype=precision)
@@ -127,8 +127,27 @@ def assemble(
             raise InvalidFolder(
                 f"component {spec.name} has no folder: give one for every component of {card.id}"
             )
-    program: Program = resolve_entrypoint(card.builder)(BuildContext(components, recipe, device, dtype))
+    program = _program(card, BuildContext(components, recipe, device, dtype))
     return Instance(card, program, recipe, device, dtype, dict(components), dict(weights or {}))
+
+
+def with_components(
+    instance: Instance, components: Mapping[str, Any], weights: Mapping[str, str]
+) -> Instance:
+    """An instance like another, apart from these components and the digests of their weights."""
+    parts = {**instance.components, **components}
+    context = BuildContext(parts, instance.recipe, instance.device, instance.dtype)
+    return replace(
+        instance,
+        program=_program(instance.card, context),
+        components=parts,
+        weights={**instance.weights, **weights},
+    )
+
+
+def _program(card: Card, context: BuildContext) -> Program:
+    program: Program = resolve_entrypoint(card.builder)(context)
+    return program
 
 
 def _read_recipe(card: Card, source: Mapping[str, Path]) -> Mapping[str, Any]:
