@@ -64,6 +64,16 @@ def inspect_folder(folder: Path, specs: Sequence[ComponentSpec], pipelines: Sequ
     return contents
 
 
+def inspect_beside(contents: Contents, spec: ComponentSpec) -> None:
+    """Check an optional component that lies in the folder without being named by its index, if it is there.
+
+    Raises:
+        InvalidFolder: as `inspect_folder`.
+    """
+    if (contents.folder / spec.name).is_dir():
+        _inspect_component(contents, spec, spec.classes[0])
+
+
 def _read_index(folder: Path, pipelines: Sequence[str]) -> dict[str, Any]:
     if not folder.is_dir():
         raise InvalidFolder(f"{folder} is not a folder: give the path of a diffusers-format folder")

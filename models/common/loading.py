@@ -57,7 +57,7 @@ def load_module(spec: ComponentSpec, path: Path, *, device: torch.device, dtype:
     name = config_class(read_json(path / "config.json")) or spec.classes[0]
     if name not in spec.classes:
         raise InvalidFolder(f"{path} holds a {name}: {spec.name} must be a {' or '.join(spec.classes)}")
-    precision = {"torch_dtype": dtype} if spec.library == "diffusers" else {"dtype": dtype}
+    precision = {"torch_dtype": dtype} if spec.library.startswith("diffusers") else {"dtype": dtype}
     try:
         module, info = getattr(importlib.import_module(spec.library), name).from_pretrained(
             path, local_files_only=True, use_safetensors=True, output_loading_info=True, **precision

@@ -1,0 +1,110 @@
+"""The engine equals diffusers' `LTX2Pipeline`, and its recipe for two stages, bit for bit: in latents, frames
+and waveform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mutoscope.models.ltx2.card import CARD
+from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.request import Request, Result
+from tests.models.ltx2.oracle import Expected, Oracle
+
+PROMPT = " a red circle hums "
+SEED = 7
+
+ONE = {"two_stages": False}
+PLAIN = {"guidance_scale": 1.0, "audio_guidance_scale": 1.0}
+
+
+def run(instance: Instance, asked: dict[str, Any], seed: int = SEED) -> Result:
+    return Engine().run(instance, Request("r", CARD.id, {}, {"prompt": PROMPT, **asked}, seed))
+
+
+def expect(oracle: Oracle, instance: Instance, asked: dict[str, Any], seed: int = SEED) -> Expected:
+    parameters = CARD.resolve({"prompt": PROMPT, **asked}, instance.recipe)
+    return oracle.expect(parameters, instance.recipe, seed)
+
+
+def assert_equal(result: Result, expected: Expected) -> None:
+    outputs = result.outputs
+    np.testing.assert_array_equal(outputs["latent"].value["latents"], expected.latents, strict=True)
+    np.testing.assert_array_equal(
+        outputs["audio_latent"].value["latents"], expected.audio_latents, strict=True
+    )
+    np.testing.assert_array_equal(outputs["video"].value.frames_THWC, expected.frames, strict=True)
+    np.testing.assert_array_equal(outputs["audio"].value, expected.audio, strict=True)
+
+
+@pytest.mark.parametrize("layout", ["2.0", "2.3"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ONE | PLAIN, id="unguided"),
+        pytest.param(ONE, id="guided"),
+        pytest.param(ONE | {"audio_guidance_scale": 1.0}, id="only-video-guided"),
+        pytest.param(ONE | {"guidance_scale": 1.0}, id="only-audio-guided"),
+        pytest.param(ONE | {"guidance_rescale": 0.7, "audio_guidance_rescale": 0.5}, id="rescaled"),
+        pytest.param(ONE | {"stg_scale": 1.0, "audio_stg_scale": 0.5}, id="spatio-temporal"),
+        pytest.param(ONE | {"modality_scale": 3.0, "audio_modality_scale": 2.0}, id="modality"),
+        pytest.param(
+            ONE | PLAIN | {"modality_scale": 3.0, "stg_scale": 1.0, "audio_stg_scale": 0.5},
+            id="no-text-guidance",
+        ),
+        pytest.param(PLAIN, id="two-stages-unguided"),
+        pytest.param({}, id="two-stages-guided"),
+        pytest.param(
+            {"stage_2_guidance_scale": 2.0, "stage_2_audio_guidance_scale": 1.5}, id="both-stages-guided"
+        ),
+        pytest.param(
+            {"height": 192, "num_frames": 17, "num_inference_steps": 5, "fps": 12.5}, id="other-size"
+        ),
+    ],
+)
+def test_engine_equals_the_pipelines(
+    layout: str,
+    asked: dict[str, Any],
+    instance_of: Callable[[str], Instance],
+    oracle_of: Callable[[str], Oracle],
+) -> None:
+    instance = instance_of(layout)
+    result = run(instance, asked)
+    assert_equal(result, expect(oracle_of(layout), instance, asked))
+    parameters = CARD.resolve({"prompt": PROMPT, **asked}, instance.recipe)
+    size = (parameters["num_frames"], parameters["height"], parameters["width"], 3)
+    assert result.outputs["video"].value.frames_THWC.shape == size
+    assert result.outputs["video"].meta == {"fps": parameters["fps"]}
+
+
+def test_every_kind_of_guidance_changes_both_modalities(instance_of: Callable[[str], Instance]) -> None:
+    """Or the comparisons above would compare nothing."""
+    instance = instance_of("2.3")
+    kinds: list[dict[str, Any]] = [
+        {},
+        PLAIN,
+        {"guidance_rescale": 0.7, "audio_guidance_rescale": 0.5},
+        {"stg_scale": 1.0, "audio_stg_scale": 0.5},
+        {"modality_scale": 3.0, "audio_modality_scale": 2.0},
+        {"prompt": "a blue square"},
+        {"negative_prompt": "a blue square"},
+    ]
+    results = [run(instance, ONE | kind) for kind in kinds]
+    for slot in ("latent", "audio_latent"):
+        assert len({result.outputs[slot].value["latents"].tobytes() for result in results}) == len(kinds)
+
+
+def test_stages_have_noise_of_their_own(
+    instance_of: Callable[[str], Instance], oracle_of: Callable[[str], Oracle]
+) -> None:
+    """Seeds that agree in their low 32 bits are one to a generator, but not to the second stage."""
+    instance = instance_of("2.0")
+    assert_equal(run(instance, PLAIN, 2**32 + SEED), expect(oracle_of("2.0"), instance, PLAIN, 2**32 + SEED))
+    one, other = (run(instance, PLAIN, seed).outputs for seed in (SEED, 2**32 + SEED))
+    assert not np.array_equal(one["latent"].value["latents"], other["latent"].value["latents"])
+    one, other = (run(instance, ONE | PLAIN, seed).outputs for seed in (SEED, 2**32 + SEED))
+    np.testing.assert_array_equal(one["latent"].value["latents"], other["latent"].value["latents"])
