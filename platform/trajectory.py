@@ -12,8 +12,8 @@ Shape suffix: W steps of the window.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,25 @@ class TrajectoryGroup:
             raise InvalidParameter(
                 f"{name}.log_probs_W", list(sample.log_probs_W.shape), f"the window has {stop - start} steps"
             )
+
+
+def joined(parts: Sequence[TrajectoryGroup]) -> TrajectoryGroup:
+    """One group of the samples of several, in their order, such as of the requests that sampled it.
+
+    Raises:
+        InvalidParameter: the parts are not of one group: another schedule, law, window, weights or prompt.
+    """
+    if not parts:
+        raise InvalidParameter("parts", 0, "a group has one sample or more")
+    first = parts[0].facts
+    for index, part in enumerate(parts):
+        for name in ("sigmas", "law", "law_parameters", "window", "weights", "prompt_embedding"):
+            if (value := getattr(part.facts, name)) != getattr(first, name):
+                raise InvalidParameter(
+                    f"parts[{index}].{name}", value, f"a group has one {name}: {getattr(first, name)}"
+                )
+    facts = replace(first, seeds=tuple(seed for part in parts for seed in part.facts.seeds))
+    return TrajectoryGroup(facts, tuple(sample for part in parts for sample in part.samples))
 
 
 def _check_array(name: str, array: Any) -> None:

@@ -193,6 +193,8 @@ class Card:
                 values[name] = defaults.get(name, getattr(recipe, name, None))
         self._check_size(values, recipe)
         recipe.check(values)
+        if profile is Profile.ROLLOUT and self.rollout_parameters is rollout.RolloutParameters:
+            rollout.RolloutPlan.of(values, values["num_inference_steps"])
         return values
 
     def _check_size(self, values: Mapping[str, Any], recipe: Recipe) -> None:

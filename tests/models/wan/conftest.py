@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mutoscope.models.wan.card import CARD
+from mutoscope.models.wan.card import CARD, T2V
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.instance import Instance, load_instance
 from tests.models.wan.folders import Layout, write_folder
@@ -30,7 +30,8 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Pa
 
 @pytest.fixture(scope="session")
 def instance_of(folder_of: Callable[[Layout], Path]) -> Callable[[Layout], Instance]:
-    return cache(lambda layout: load_instance(CARD, folder_of(layout)))
+    """The resident instance of a layout, under the card that serves it."""
+    return cache(lambda layout: load_instance(T2V if layout.text else CARD, folder_of(layout)))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """Tiny Wan folders with random weights, written by the real classes' own `save_pretrained`.
 
 Each constructor is seeded, so a folder's bytes are the same in every session. The layouts are the released
-ones, only narrower: Wan2.1 (CLIP vision), Wan2.2 A14B (two transformers and a boundary) and Wan2.2 TI2V-5B
-(per-token timesteps, no channel concatenation).
+ones, only narrower: Wan2.1 (CLIP vision for images), Wan2.2 A14B (two transformers and a boundary) and Wan2.2
+TI2V-5B (per-token timesteps, no channel concatenation).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from diffusers import (
     FlowMatchEulerDiscreteScheduler,
     UniPCMultistepScheduler,
     WanImageToVideoPipeline,
+    WanPipeline,
     WanTransformer3DModel,
 )
 from tokenizers import Tokenizer
@@ -73,6 +74,14 @@ class Layout:
     second: bool = False
     expand: bool = False
     shift: float = 3.0
+    text: bool = False
+    """Text to video: a WanPipeline, whose transformers read noise alone."""
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """What a transformer reads and what it predicts."""
+        predicted = 48 if self.expand else 16
+        return (predicted, predicted) if self.text or self.expand else (2 * predicted + 4, predicted)
 
 
 PLAIN = Layout("plain")
@@ -81,6 +90,13 @@ SECOND_UNIPC = Layout("second_unipc", scheduler="unipc", second=True)
 SECOND = Layout("second", second=True, shift=5.0)
 EXPAND = Layout("expand", scheduler="unipc", expand=True)
 LAYOUTS = (PLAIN, VISION_UNIPC, SECOND_UNIPC, SECOND, EXPAND)
+
+TEXT = Layout("text", text=True)
+TEXT_UNIPC = Layout("text_unipc", scheduler="unipc", text=True)
+TEXT_SECOND = Layout("text_second", second=True, shift=5.0, text=True)
+TEXT_SECOND_UNIPC = Layout("text_second_unipc", scheduler="unipc", second=True, text=True)
+TEXT_EXPAND = Layout("text_expand", scheduler="unipc", expand=True, text=True)
+TEXT_LAYOUTS = (TEXT, TEXT_UNIPC, TEXT_SECOND, TEXT_SECOND_UNIPC, TEXT_EXPAND)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -131,12 +147,13 @@ def vae(seed: int, expand: bool) -> AutoencoderKLWan:
 
 
 def transformer(seed: int, layout: Layout) -> WanTransformer3DModel:
+    reads, predicts = layout.channels
     torch.manual_seed(seed)
     return WanTransformer3DModel(
         num_attention_heads=2,
         attention_head_dim=12,
-        in_channels=48 if layout.expand else 36,
-        out_channels=48 if layout.expand else 16,
+        in_channels=reads,
+        out_channels=predicts,
         text_dim=32,
         freq_dim=32,
         ffn_dim=32,
@@ -160,23 +177,38 @@ def image_encoder(seed: int) -> CLIPVisionModel:
     return CLIPVisionModel(config).eval()
 
 
-def write_folder(folder: Path, layout: Layout, recipe: dict[str, Any] | None = RECIPE) -> Path:
-    """Write a folder of `layout` and return it; `recipe=None` leaves `recipe.json` out."""
-    pipeline = WanImageToVideoPipeline(
-        tokenizer=tokenizer(),
-        text_encoder=text_encoder(0),
-        vae=vae(1, layout.expand),
-        scheduler=scheduler(layout),
-        transformer=transformer(2, layout),
-        transformer_2=transformer(3, layout) if layout.second else None,
-        image_encoder=image_encoder(4) if layout.vision else None,
-        image_processor=(
-            CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32) if layout.vision else None
-        ),
-        boundary_ratio=0.9 if layout.second else None,
-        expand_timesteps=layout.expand,
+def write_folder(
+    folder: Path, layout: Layout, recipe: dict[str, Any] | None = RECIPE, *, seed: int = 0
+) -> Path:
+    """Write a folder of `layout` and return it; `recipe=None` leaves `recipe.json` out.
+
+    Args:
+        seed: of the random weights; folders of different seeds differ in every component that has any.
+    """
+    parts = {
+        "tokenizer": tokenizer(),
+        "text_encoder": text_encoder(seed),
+        "vae": vae(seed + 1, layout.expand),
+        "scheduler": scheduler(layout),
+        "transformer": transformer(seed + 2, layout),
+        "transformer_2": transformer(seed + 3, layout) if layout.second else None,
+        "boundary_ratio": 0.9 if layout.second else None,
+        "expand_timesteps": layout.expand,
+    }
+    pipeline = (
+        WanPipeline(**parts) if layout.text else WanImageToVideoPipeline(**parts, **vision(seed, layout))
     )
     pipeline.save_pretrained(folder)
     if recipe is not None:
         (folder / "recipe.json").write_text(json.dumps(recipe))
     return folder
+
+
+def vision(seed: int, layout: Layout) -> dict[str, Any]:
+    """The parts that only an image-to-video pipeline has."""
+    if not layout.vision:
+        return {"image_encoder": None, "image_processor": None}
+    return {
+        "image_encoder": image_encoder(seed + 4),
+        "image_processor": CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32),
+    }

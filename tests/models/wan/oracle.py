@@ -1,4 +1,4 @@
-"""diffusers' own pipeline as the oracle of the engine."""
+"""diffusers' own pipelines as the oracle of the engine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import WanImageToVideoPipeline
+from diffusers import WanImageToVideoPipeline, WanPipeline
 from numpy.typing import NDArray
 from PIL import Image
 
 MODULES = ("transformer", "transformer_2", "vae", "text_encoder", "image_encoder")
 
 
-def load_pipeline(folder: Path, *, aligned: bool = True) -> WanImageToVideoPipeline:
+Pipeline = WanPipeline | WanImageToVideoPipeline
+
+
+def load_pipeline(
+    folder: Path, *, aligned: bool = True, kind: type[Pipeline] = WanImageToVideoPipeline
+) -> Pipeline:
     """The pipeline of a folder.
 
     `aligned` moves its weights out of the memory-mapped files, as the engine does: in a map a tensor lies at
     any address, and CPU kernels round differently at some of them.
     """
-    pipeline = WanImageToVideoPipeline.from_pretrained(folder)
+    pipeline = kind.from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
-    modules = [module for name in MODULES if (module := getattr(pipeline, name)) is not None]
+    modules = [module for name in MODULES if (module := getattr(pipeline, name, None))]
     for module in modules if aligned else ():
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.data = tensor.data.clone()
@@ -40,18 +45,22 @@ class Expected:
 
 
 def expect(
-    pipeline: WanImageToVideoPipeline,
-    image: NDArray[np.uint8],
+    pipeline: Pipeline,
+    image: NDArray[np.uint8] | None,
     parameters: Mapping[str, Any],
     seed: int,
 ) -> Expected:
-    """Run the pipeline on resolved parameters; once for latents and once for frames, as it returns either."""
+    """Run the pipeline on resolved parameters; once for latents and once for frames, as it returns either.
+
+    Args:
+        image: None for text to video.
+    """
     arguments = {name: value for name, value in parameters.items() if name != "fps"}
 
     def run(output_type: str) -> Any:
         generator = torch.Generator("cpu").manual_seed(seed)
-        picture = Image.fromarray(image)
-        return pipeline(image=picture, generator=generator, output_type=output_type, **arguments).frames
+        given = {} if image is None else {"image": Image.fromarray(image)}
+        return pipeline(**given, generator=generator, output_type=output_type, **arguments).frames
 
     return Expected(
         latents=run("latent").numpy(),

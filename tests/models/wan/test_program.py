@@ -11,9 +11,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from mutoscope.models.common.solver import UniPCSolver, make_solver
 from mutoscope.models.wan import denoise
 from mutoscope.models.wan.card import CARD
-from mutoscope.models.common.solver import UniPCSolver, make_solver
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.engine.request import Progress, Request
