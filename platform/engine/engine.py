@@ -1,119 +1,209 @@
 """The engine: runs the programs of resident instances, interleaving the steps of many requests.
 
-One thread steps it; a step is one work plan of one request. All that changes while a request runs is its own
-job, so the order in which requests are served cannot change what they return: interleaved equals serial, bit
-for bit. The same independence isolates failures and makes any step boundary a place to stop.
+One thread steps it; a step is one work plan of one request, or the plans of several whose rows share a call.
+All that changes while a request runs is its own job, so the order in which requests are served cannot change
+what they return: interleaved equals serial, bit for bit. The same independence isolates failures and makes
+any step boundary a place to stop.
 """
 
 from __future__ import annotations
 
-import traceback
+import time
+from collections import Counter, deque
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.job import Job
+from mutoscope.platform.engine.admission import Admission, Gate, Source, Waiting, current, uses
+from mutoscope.platform.engine.execution import detach
+from mutoscope.platform.engine.job import Job, NodeCache
+from mutoscope.platform.engine.memory import Ledger, MemoryModel
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.scheduler import FairQueue
+from mutoscope.platform.engine.stepping import Stepper
 from mutoscope.platform.engine.ticket import Ticket
+from mutoscope.platform.engine.trace import Trace
 from mutoscope.platform.engine.validation import checked_request
 from mutoscope.platform.errors import RunCancelled
 
 
 class Engine:
-    """Requests in, results out. Holds no models: instances are handed in with each request."""
+    """Requests in, results out. Holds no models: instances are handed in with each request.
 
-    def __init__(self) -> None:
+    Args:
+        node_cache: keeps what nodes filled by content; see `ComponentNode.content`.
+        budget: bytes of the device's memory that weights and requests may take together; None: without end,
+            and nothing is measured.
+        make_room: called with the bytes that lack for a request, to free what is resident but unused.
+        trace: writes down what ran when.
+        clock: seconds; what steps are measured by.
+
+    Attributes:
+        memory: what is promised of the budget.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_cache: NodeCache | None = None,
+        budget: int | None = None,
+        make_room: Callable[[int], object] | None = None,
+        trace: Trace | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.node_cache = node_cache
+        self.memory = Ledger(budget)
+        self._clock = clock
+        self._trace = trace
+        self._gate = Gate()
         self._queue: FairQueue[Job] = FairQueue()
+        self._groups: Counter[str] = Counter()
+        self._model = MemoryModel()
+        self._stepper = Stepper(self._queue, self.memory, self._model, trace, clock)
+        self._admission = Admission(
+            self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.tag, make_room
+        )
+        self._cancelled: deque[Ticket] = deque()
+        self._open: dict[int, Waiting | Job] = {}
+        self._admit_again = False
 
     def __len__(self) -> int:
         """Requests that are not done."""
-        return len(self._queue)
+        return len(self._open)
 
     def submit(
         self,
-        instance: Instance,
+        source: Source,
         request: Request,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Ticket:
         """Queue a request. No work is done until `step`.
 
         Args:
+            source: the instance to run on, or a callable that gives it when the request begins. From its
+                first step to its last a request runs on one instance.
             on_progress: called after each of the request's steps, in the stepping thread; what it raises
                 fails the request.
 
         Raises:
-            InvalidParameter: the request cannot be served.
+            InvalidParameter: the request cannot be served, or never fits the device.
+            RunFailed: the instance's weights were replaced since.
         """
+        instance = current(source)
+        instance.require_current()
         request = checked_request(instance.card, instance.recipe, request)
         instance.program.check(request)
-        job = Job(instance, request, on_progress)
-        self._queue.add(job)
-        return job.ticket
+        self._admission.need(instance, request)
+        total = instance.program.total({"request": request, **request.inputs})
+        first = Progress(request.id, instance.program.nodes[0].name, 0, total)
+        ticket = Ticket(request.id, first, self._cancelled.append)
+        entry = Waiting(source, request, ticket, on_progress, self._clock())
+        self._admission.add(entry)
+        self._open[id(ticket)] = entry
+        self._admit_again = True
+        return ticket
 
     def step(self) -> bool:
-        """Drop cancelled requests, then run one work plan of the request whose turn it is.
+        """Drop cancelled requests, let waiting ones begin, then run the work plan of the request whose turn
+        it is, with those that may share its call.
 
         Returns:
             Whether there was anything to run. An exception raised by a step ends that request alone and is
             kept on its ticket.
         """
         self._drop_cancelled()
-        job = self._queue.next()
-        if job is None:
+        if self._admit_again:
+            self._admit()
+        lead = self._queue.next()
+        if lead is None:
             return False
-        outcome = self._advance(job)
-        if outcome is not None:
-            self._queue.remove(job)
-            job.ticket.resolve(outcome)
-            if isinstance(outcome, Exception):
-                _detach(outcome)
+        with torch.inference_mode():
+            for job, outcome in self._stepper.step(lead):
+                self._end(job, outcome)
         return True
 
     def run(
         self,
-        instance: Instance,
+        source: Source,
         request: Request,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result:
         """Serve one request to its end, giving the others their turns on the way."""
-        ticket = self.submit(instance, request, on_progress)
+        ticket = self.submit(source, request, on_progress)
         while not ticket.done:
-            self.step()
+            if not self.step() and not ticket.done:
+                raise RuntimeError(f"request {request.id} waits for a part that is frozen: resume it")
         return ticket.result()
 
-    def _advance(self, job: Job) -> Result | Exception | None:
-        """One step of a job; what it ended with, if it ended."""
-        try:
-            with torch.inference_mode():
-                self._queue.charge(job, job.step())
-                return job.result() if job.finished else None
-        except Exception as error:
-            return error
+    def freeze(self, part: Any) -> None:
+        """Let no request begin that uses `part`: a source, an instance or one of its components. Those that
+        have begun go on. Freezing nests."""
+        self._gate.freeze(part)
+
+    def resume(self, part: Any) -> None:
+        """Undo one `freeze`."""
+        self._gate.resume(part)
+        self._admit_again = True
+
+    def in_flight(self, part: Any) -> int:
+        """How many requests that use `part` have begun and are not done."""
+        return sum(uses(part, job.source, job.instance) for job in self._queue)
+
+    def _admit(self) -> None:
+        """Let requests begin as long as they may."""
+        self._admit_again = False
+        while (entry := self._admission.next(idle=not len(self._queue))) is not None:
+            self._admission.remove(entry)
+            try:
+                self._begin(entry)
+            except Exception as error:
+                # What held at submission no longer does: its weights are gone, or it was measured since.
+                self._close(entry.ticket, error)
+
+    def _begin(self, entry: Waiting) -> None:
+        instance, request = current(entry.source), entry.request
+        instance.require_current()
+        need = self._admission.need(instance, request)
+        job = Job(
+            instance, request, entry.ticket, entry.on_progress, self.node_cache, self._clock, entry.source
+        )
+        self.memory.reserve(job, instance.components, need)
+        self._queue.add(job, request.group, request.priority)
+        self._groups[request.group] += 1
+        self._open[id(entry.ticket)] = job
+        if self._trace is not None:
+            self._trace.begun(request, entry.since, self._clock())
+
+    def _end(self, job: Job, outcome: Result | Exception) -> None:
+        self._queue.remove(job)
+        self.memory.release(job, job.instance.components)
+        self._groups[job.request.group] -= 1
+        if not self._groups[job.request.group]:
+            del self._groups[job.request.group]
+        if not isinstance(outcome, Exception):
+            self._model.complete(job.instance.card.id)
+        self._close(job.ticket, outcome)
+        self._admit_again = True
+
+    def _close(self, ticket: Ticket, outcome: Result | Exception) -> None:
+        del self._open[id(ticket)]
+        ticket.resolve(outcome)
+        if isinstance(outcome, Exception):
+            detach(outcome)
+        if self._trace is not None:
+            self._trace.ended(ticket.request_id, self._clock(), outcome)
 
     def _drop_cancelled(self) -> None:
-        for job in self._queue:
-            if job.ticket.cancel_requested:
-                self._queue.remove(job)
-                at = job.ticket.progress
-                job.ticket.resolve(
-                    RunCancelled(f"run {at.request_id} was cancelled at step {at.step} of {at.total}")
-                )
-
-
-def _detach(error: BaseException) -> None:
-    """Turn an exception's traceback into a note.
-
-    A traceback holds the frames it passed through, and they hold the failed request's tensors, for as long as
-    anyone keeps the exception. The note prints the same lines and holds nothing.
-    """
-    error.add_note("".join(traceback.format_exception(error)).rstrip())
-    seen: set[int] = set()
-    chain: list[BaseException | None] = [error]
-    while chain:
-        link = chain.pop()
-        if link is not None and id(link) not in seen:
-            seen.add(id(link))
-            link.__traceback__ = None
-            chain += [link.__cause__, link.__context__]
+        while self._cancelled:
+            ticket = self._cancelled.popleft()
+            entry = self._open.get(id(ticket))
+            if entry is None or entry.ticket is not ticket:
+                continue
+            at = ticket.progress
+            error = RunCancelled(f"run {at.request_id} was cancelled at step {at.step} of {at.total}")
+            if isinstance(entry, Job):
+                self._end(entry, error)
+            else:
+                self._admission.remove(entry)
+                self._close(ticket, error)

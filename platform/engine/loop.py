@@ -148,11 +148,13 @@ class LoopNode:
     """A program node that is driven step by step, at least once.
 
     `total` gives its number of steps, for progress, or the most it may take where the content decides; it is
-    asked before any node has run, so the slots hold the request and its inputs only.
+    asked before any node has run, so the slots hold the request and its inputs only. `uses` names the
+    components its steps run, for whoever has to look for what went wrong in one.
     """
 
     loop: Loop[Any]
     total: Callable[[Mapping[str, Any]], int]
+    uses: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

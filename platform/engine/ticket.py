@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mutoscope.platform.engine.request import Progress, Result
 from mutoscope.platform.errors import RunCancelled
 
@@ -18,11 +20,14 @@ class Ticket:
         cancel_requested: it will end at the next step boundary.
     """
 
-    def __init__(self, request_id: str, progress: Progress) -> None:
+    def __init__(
+        self, request_id: str, progress: Progress, on_cancel: Callable[[Ticket], None] | None = None
+    ) -> None:
         self.request_id = request_id
         self.progress = progress
         self.error: Exception | None = None
         self.cancel_requested = False
+        self._on_cancel = on_cancel
         self._result: Result | None = None
 
     @property
@@ -38,6 +43,8 @@ class Ticket:
     def cancel(self) -> None:
         """Ask the request to end. The engine drops it, and its state, when it is next stepped."""
         self.cancel_requested = True
+        if self._on_cancel is not None:
+            self._on_cancel(self)
 
     def result(self) -> Result:
         """The outputs. Raises what ended the request otherwise, and RuntimeError while it is not done."""

@@ -76,7 +76,7 @@ def test_progress_and_shapes(instance: Callable[[str], Instance]) -> None:
 
 def test_guidance_costs_two_passes(instance: Callable[[str], Instance]) -> None:
     """A guided step counts double, so the unguided request gets two turns for each of the other's."""
-    engine, turns = Engine(), []
+    engine, turns = Engine(clock=lambda: 0.0), []  # nothing is measured: steps cost what they declare
     for name, scale in (("g", 3.0), ("u", 1.0)):
         asked = request(name, guidance_scale=scale, num_inference_steps=4)
         engine.submit(instance("plain"), asked, lambda at: turns.append((at.request_id, at.stage)))
