@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Select, exists, func, inspect, or_, select
 
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.records import REPLAYABLE_KINDS
 from mutoscope.platform.catalog.tables import (
     artifacts,
     edges,
@@ -85,11 +86,11 @@ class Contradictions:
         return [Anomaly(name, digest, f"{kind}:{digest[:12]}") for name, kind, digest in self._all(query)]
 
     def runs_without_outputs(self) -> list[Anomaly]:
-        """Engine runs that succeeded and generated nothing."""
+        """Runs of cards that succeeded and generated nothing."""
         made = exists().where(edges.c.run_id == runs.c.id, edges.c.direction == "generated")
         query = (
             select(runs.c.id, runs.c.card)
-            .where(runs.c.kind == "engine", runs.c.state == "succeeded", ~made)
+            .where(runs.c.kind.in_(REPLAYABLE_KINDS), runs.c.state == "succeeded", ~made)
             .order_by(runs.c.id)
         )
         return [Anomaly(id_, None, str(card)) for id_, card in self._all(query)]

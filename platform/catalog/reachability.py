@@ -14,6 +14,7 @@ from sqlalchemy import FromClause, and_, case, exists, func, literal, select
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.keeping import old_before, stays
+from mutoscope.platform.catalog.records import REPLAYABLE_KINDS
 from mutoscope.platform.catalog.retention import Policy
 from mutoscope.platform.catalog.tables import artifacts, edges, members, pins, runs
 
@@ -126,7 +127,7 @@ class Reachability:
                 edges.c.artifact_digest.in_(digests),
                 edges.c.direction == "generated",
                 runs.c.state == "succeeded",
-                runs.c.kind == "engine",
+                runs.c.kind.in_(REPLAYABLE_KINDS),
                 runs.c.key_parts.is_not(None),
                 ~lacking,
             )

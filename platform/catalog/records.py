@@ -15,13 +15,16 @@ Standing = Literal["kept", "cancel", "lost"]
 WEIGHTS_ROLE = "weights:"
 """Prefix of the roles under which a run used (or made) weights; the component's name follows."""
 
+REPLAYABLE_KINDS = ("engine", "reward")
+"""Kinds of runs that a card computed from weights, inputs and parameters: a replay computes them again."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
     """A run to be queued: all that decides its output, and who asked.
 
     Attributes:
-        kind: ``engine`` for a card's run.
+        kind: ``engine`` for a card's run, ``reward`` for a score.
         card_digest: digest of the card's declaration and code.
         contract: digest of the numeric contract the memo key was computed for; only such a worker may claim
             the run.
@@ -91,11 +94,16 @@ class RunRecord:
         """No state follows this one."""
         return self.state in ("succeeded", "failed", "cancelled")
 
+    @property
+    def replayable(self) -> bool:
+        """Whether it is of a kind that can be made again, given its key parts."""
+        return self.kind in REPLAYABLE_KINDS
+
     def __str__(self) -> str:
-        """``flux-t2i run …`` for a card's engine run, ``flux-t2i import …`` for other work on it."""
+        """``flux-t2i run …`` for what a card made or scored, ``flux-t2i import …`` for other work on it."""
         if self.card is None:
             return f"{self.kind} run {self.id}"
-        return f"{self.card} {'run' if self.kind == 'engine' else self.kind} {self.id}"
+        return f"{self.card} {'run' if self.replayable else self.kind} {self.id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def _bytes(home: Home, found: Incident) -> Iterator[str]:
     if state == "present":
         return
     yield "what to do"
-    if found.run_id is not None and home.catalog.runs.get(found.run_id).kind == "engine":
+    if found.run_id is not None and home.catalog.runs.get(found.run_id).replayable:
         yield f"  `mutoscope replay {found.run_id}` makes it again"
     else:
         yield "  import it again, or bring its file from a backup and run `mutoscope fsck --repair`"

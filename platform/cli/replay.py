@@ -66,7 +66,7 @@ def producer(home: Home, reference: str) -> RunRecord:
         except UnknownReference:
             raise unknown from None
     made_by = home.catalog.runs.generated_by(ref.digest)
-    engine = [run for run in made_by if run.kind == "engine" and run.state == "succeeded"]
+    engine = [run for run in made_by if run.replayable and run.state == "succeeded"]
     if not engine:
         how = f"came from an {made_by[0].kind} run" if made_by else "has no run on record"
         raise InvalidInput(f"{ref} {how}: replay an artifact that a card made")
@@ -80,7 +80,7 @@ def upstream_runs(home: Home, run: RunRecord) -> list[RunRecord]:
     def visit(current: RunRecord) -> None:
         for ref in home.catalog.runs.inputs(current.id).values():
             for source in home.catalog.runs.generated_by(ref.digest)[:1]:
-                if source.kind == "engine" and source.id not in ordered:
+                if source.replayable and source.id not in ordered:
                     visit(source)
                     ordered[source.id] = source
 

@@ -126,7 +126,7 @@ class Repairer:
         for made in (digest, *self._catalog.audit.containers_of(digest)):
             ref = self._catalog.artifacts.get(made)
             for run in self._catalog.runs.generated_by(made):
-                if run.kind == "engine" and run.state == "succeeded" and run.key_parts is not None:
+                if run.replayable and run.state == "succeeded" and run.key_parts is not None:
                     return f"mutoscope replay {ref}"
                 if run.kind == "import" and run.card is not None and "folder" in run.parameters:
                     return f"mutoscope weights import {run.card} {run.parameters['folder']}"

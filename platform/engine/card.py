@@ -134,7 +134,8 @@ class Card:
             components that the mapping names, each from its own folder, wherever that lies; imports torch;
             raises InvalidFolder.
         builder: "module:function", `(BuildContext) -> Program`; imports torch.
-        sources: packages whose source text is part of the card digest, so that changed code is a changed key.
+        sources: packages and modules whose source text is part of the card digest, so that changed code is a
+            changed key.
         profiles: what it can be run under.
         rollout_parameters: what a request may set beside `parameters` when it is a rollout; None: nothing.
         run_kind: what its runs are recorded as. A card without components has no weights to import; its

@@ -50,7 +50,7 @@ def plan_run(
     Args:
         given: the card's input slots (an `ArtifactRef`, or its text such as "image:3fa9") and parameters, by
             name. None means "not given".
-        seed: 0 <= seed < 2**63, or None to draw one.
+        seed: 0 <= seed < 2**63, or None to draw one; a card that draws nothing takes none.
 
     Raises:
         UnknownCard, InvalidParameter: as the card judges the request.
@@ -69,7 +69,7 @@ def plan_run(
         "weights": weights,
         "inputs": {slot: ref.digest for slot, ref in inputs.items()},
         "parameters": card.resolve(values, recipe, profile),
-        "seed": draw_seed() if seed is None else check_seed(seed),
+        "seed": _seed(card, seed),
         "profile": profile.value,
         "numeric": contract,
     }
@@ -136,6 +136,15 @@ def _recipe(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
 def _read_recipe(runtime: Runtime, card: Card, digest: str) -> Recipe:
     # A digest names its bytes for good, so what was read once need not be read again.
     return read_recipe(runtime.store, card, digest)
+
+
+def _seed(card: Card, seed: int | None) -> int:
+    """The run's seed. A card that draws nothing has 0, so that equal requests share one computation."""
+    if card.seeded:
+        return draw_seed() if seed is None else check_seed(seed)
+    if seed:
+        raise InvalidParameter("seed", seed, f"leave it out: {card.id} draws nothing at random")
+    return 0
 
 
 def draw_seed() -> int:

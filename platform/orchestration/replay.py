@@ -58,7 +58,7 @@ async def replay_run(run_id: str, *, watch: Observer | None = None, runtime: Run
     """
     runtime = runtime or get_runtime()
     original = await asyncio.to_thread(runtime.catalog.runs.get, run_id)
-    if original.kind != "engine" or original.state != "succeeded" or original.key_parts is None:
+    if not original.replayable or original.state != "succeeded" or original.key_parts is None:
         raise InvalidInput(
             f"run {run_id} is a {original.state} {original.kind} run: replay a succeeded engine run"
         )

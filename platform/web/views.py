@@ -87,7 +87,7 @@ def artifact(catalog: Catalog, digest: str) -> ArtifactView:
     graph = catalog.lineage.up(digest, GENERATIONS, history=False)
     node = graph.artifacts[digest]
     run = next(iter(catalog.runs.generated_by(digest)), None)
-    siblings = catalog.runs.outputs(run.id) if run is not None and run.kind == "engine" else {}
+    siblings = catalog.runs.outputs(run.id) if run is not None and run.replayable else {}
     return ArtifactView(
         ref=node.ref,
         present=node.present,
