@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
+from typing import Any
 
+from mutoscope.platform.clip import Clip
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.request import Request, Result
@@ -14,9 +16,15 @@ def content(result: Result) -> dict[str, bytes]:
     """The bytes of every output, each array under "slot" or "slot.name"."""
     found = {}
     for slot, output in result.outputs.items():
-        arrays = output.value if isinstance(output.value, dict) else {"": output.value}
+        arrays = _arrays(output.value)
         found.update({f"{slot}.{name}".rstrip("."): array.tobytes() for name, array in arrays.items()})
     return found
+
+
+def _arrays(value: Any) -> dict[str, Any]:
+    if isinstance(value, Clip):
+        return {"": value.frames_THWC, "sound": value.audio_CN}
+    return value if isinstance(value, dict) else {"": value}
 
 
 def serve_together(

@@ -70,6 +70,26 @@ SCHEDULER = {
 """That of the released model: shifted by the number of tokens and stretched to end at 0.1."""
 
 
+def make(folder: Path, card_id: str, seed: int = 0) -> Path:
+    """The smallest: two guided steps, one stage of 64 x 64 pixels; see `variants` for more."""
+    assert card_id == "ltx2-av"
+    smallest = {"height": 64, "width": 64, "two_stages": False, "num_inference_steps": 2, "stg_blocks": [1]}
+    return save_tiny_ltx2(folder, seed=seed, recipe=smallest)
+
+
+def variants(card_id: str) -> list[dict[str, Any]]:
+    """Requests that go different ways through the program."""
+    assert card_id == "ltx2-av"
+    return [
+        {},
+        {"audio": False},
+        {"isolate_modalities": True},
+        {"guidance_scale": 1.0, "audio_guidance_scale": 1.0},
+        {"modality_scale": 2.0, "stg_scale": 1.0},
+        {"height": 128, "width": 128, "two_stages": True},
+    ]
+
+
 def save_tiny_ltx2(
     folder: Path,
     *,
