@@ -38,6 +38,12 @@ class Device:
     memory_budget: int
 
     @property
+    def precision(self) -> torch.dtype:
+        """The torch dtype of that name."""
+        precision: torch.dtype = getattr(torch, self.dtype)
+        return precision
+
+    @property
     def contract_digest(self) -> str:
         return numerics.contract_digest(self.contract)
 

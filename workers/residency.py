@@ -1,8 +1,10 @@
 """Which cards are resident on the device, at which weight versions.
 
 An instance is keyed by its card and the digest of every component: a run gets exactly the weights it pinned,
-and two versions of a card may be resident side by side. Instances in use stay; of the others the least
-recently used ones make way when the budget is reached or the device runs out of memory while loading.
+and versions of a card may be resident side by side, sharing every component they have in common. A new
+version is loaded beside one in use: runs in flight end on the weights they began on. Instances in use stay;
+of the others the least recently used ones make way when the budget is reached or the device runs out of
+memory, and with them the components that nobody else counts on.
 """
 
 from __future__ import annotations
@@ -10,16 +12,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
-from mutoscope.platform.engine.instance import Instance, load_instance
+from mutoscope.platform.engine.instance import Instance, assemble
 from mutoscope.platform.errors import InvalidFolder
 from mutoscope.workers.device import Device, is_out_of_memory
+from mutoscope.workers.parts import PartKey, Parts, Wanted
 from mutoscope.workers.weight_cache import WeightCache
 
 log = logging.getLogger(__name__)
@@ -30,31 +31,42 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 @dataclass(slots=True)
 class _Resident:
     instance: Instance
-    size: int
+    parts: tuple[PartKey, ...]
     users: int = 0
 
 
 class Residency:
-    """Loaded instances, least recently used first. Used by the worker's main thread only."""
+    """Loaded instances, least recently used first. Used by the worker's main thread only.
+
+    Args:
+        prepare: what makes a loaded instance ready to be served.
+    """
 
     def __init__(
-        self, cards: Mapping[str, Card], store: ArtifactStore, cache: WeightCache, device: Device
+        self,
+        cards: Mapping[str, Card],
+        store: ArtifactStore,
+        cache: WeightCache,
+        device: Device,
+        prepare: Callable[[Instance], Instance] = lambda instance: instance,
     ) -> None:
         self._cards = cards
         self._store = store
-        self._cache = cache
         self._device = device
+        self._prepare = prepare
+        self._parts = Parts(cache, device)
         self._resident: OrderedDict[Key, _Resident] = OrderedDict()
 
     def acquire(self, card_id: str, weights: Mapping[str, str]) -> Instance:
         """The instance of a card at the pinned weights, loaded if need be, and kept until `release`.
 
         Args:
-            weights: artifact digest per component, with the recipe's under ``recipe``.
+            weights: artifact digest per component, with the recipe's under ``recipe``. An adapter's digest
+                stands for its base with the adapter on it.
 
         Raises:
             ArtifactMissing, ArtifactCorrupt: a pinned component is not in the store, or damaged.
-            InvalidFolder: the components do not make up the card.
+            InvalidFolder, InvalidAdapter: the components do not make up the card.
         """
         key = _key(card_id, weights)
         resident = self._resident.get(key)
@@ -72,38 +84,65 @@ class Residency:
         """For each card, the weights of its most recently used instance."""
         return {card_id: dict(pinned) for card_id, pinned in self._resident}
 
+    @property
+    def size(self) -> int:
+        """Bytes of all resident components, those that instances share once."""
+        return self._parts.size
+
+    def free(self, size: int) -> int:
+        """Let idle instances go, oldest first, until that many bytes are free; returns how many are."""
+        freed = 0
+        for key in self._idle():
+            if freed >= size:
+                break
+            freed += self._drop(key)
+        self._device.free_unused()
+        return freed
+
     def _load(self, card: Card, weights: Mapping[str, str]) -> _Resident:
         started = time.perf_counter()
         recipe = self._recipe(card, weights)
-        pinned = {name: digest for name, digest in weights.items() if name != RECIPE}
-        size = sum(self._complete(name, digest).total_size for name, digest in pinned.items())
-
-        def load() -> Instance:
-            return load_instance(
-                card,
-                folders,
-                recipe=recipe,
-                device=self._device.torch_device,
-                dtype=self._device.dtype,
-                weights=dict(weights),
+        wanted = self._parts.wanted(card, weights)
+        keys = tuple(one.key for one in wanted)
+        size = self._parts.missing(wanted)
+        try:
+            self._make_room(size, keys)
+            self._load_parts(card, wanted)
+            instance = self._prepare(
+                assemble(
+                    card,
+                    self._parts.components(weights, wanted),
+                    recipe,
+                    device=self._device.torch_device,
+                    dtype=self._device.precision,
+                    weights=weights,
+                )
             )
+            self._parts.retain(keys)
+        finally:
+            self._parts.sweep()
+        log.info(
+            "loaded card=%s bytes=%d of=%d seconds=%.2f",
+            card.id,
+            size,
+            self._parts.size,
+            time.perf_counter() - started,
+        )
+        return _Resident(instance, keys)
 
-        with ExitStack() as holding:
-            folders = {name: holding.enter_context(self._cache.hold(d)) for name, d in pinned.items()}
-            self._make_room(size)
-            instance = self._retry_without_idle(load)
-        log.info("loaded card=%s bytes=%d seconds=%.2f", card.id, size, time.perf_counter() - started)
-        return _Resident(instance, size)
-
-    def _complete(self, component: str, digest: str) -> ComponentManifest:
-        """The manifest of a component that can be loaded by itself."""
-        manifest = self._cache.manifest(digest)
-        if manifest.base is not None:
-            raise InvalidFolder(
-                f"{component} {digest[:12]} is an adapter for {manifest.base[:12]}, which cards do not load: "
-                "merge it into its base and import that"
-            )
-        return manifest
+    def _load_parts(self, card: Card, wanted: Collection[Wanted]) -> None:
+        """The budget counts weights alone. If the device needs more, everything idle makes way, once."""
+        try:
+            self._parts.load(card, wanted)
+        except Exception as error:
+            if not (self._idle() and is_out_of_memory(error)):
+                raise
+        else:
+            return
+        for key in self._idle():
+            self._drop(key, [one.key for one in wanted])
+        self._device.free_unused()
+        self._parts.load(card, wanted)
 
     def _recipe(self, card: Card, weights: Mapping[str, str]) -> Recipe:
         if not card.components:
@@ -112,32 +151,24 @@ class Residency:
             raise InvalidFolder(f"the run pins no recipe for {card.id}: import the card's weights again")
         return card.recipe.model_validate_json(self._store.get(weights[RECIPE]))
 
-    def _make_room(self, size: int) -> None:
-        """Drop idle instances, oldest first, until `size` more bytes fit the budget."""
-        held = sum(resident.size for resident in self._resident.values())
-        for key in [key for key, resident in self._resident.items() if not resident.users]:
-            if held + size <= self._device.memory_budget:
+    def _make_room(self, size: int, keep: Collection[PartKey]) -> None:
+        """Drop idle instances, oldest first, until `size` more bytes fit the budget; their parts among `keep`
+        stay for the instance that is about to be loaded."""
+        for key in self._idle():
+            if self._parts.size + size <= self._device.memory_budget:
                 break
-            held -= self._drop(key)
+            self._drop(key, keep)
             self._device.free_unused()
 
-    def _retry_without_idle(self, load: Callable[[], Instance]) -> Instance:
-        """The budget counts stored bytes. If the device needs more, everything idle makes way, once."""
-        try:
-            return load()
-        except Exception as error:
-            idle = [key for key, resident in self._resident.items() if not resident.users]
-            if not (idle and is_out_of_memory(error)):
-                raise
-        for key in idle:
-            self._drop(key)
-        self._device.free_unused()
-        return load()
+    def _idle(self) -> list[Key]:
+        return [key for key, resident in self._resident.items() if not resident.users]
 
-    def _drop(self, key: Key) -> int:
-        resident = self._resident.pop(key)
-        log.info("evicted card=%s bytes=%d", key[0], resident.size)
-        return resident.size
+    def _drop(self, key: Key, keep: Collection[PartKey] = ()) -> int:
+        """Let an instance go, and with it what no other counts on; returns the bytes set free."""
+        self._parts.release(self._resident.pop(key).parts)
+        freed = self._parts.sweep(keep)
+        log.info("evicted card=%s bytes=%d", key[0], freed)
+        return freed
 
 
 def _key(card_id: str, weights: Mapping[str, str]) -> Key:

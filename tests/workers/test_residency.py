@@ -1,4 +1,4 @@
-"""Which instances stay. Loading itself is the card's business, so here it is a stand-in that counts."""
+"""Which instances and components stay. Loading is the card's business: here, a stand-in that counts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from mutoscope.platform.artifacts import ArtifactStore, manifest
 from mutoscope.platform.artifacts.manifest import ComponentManifest, ManifestFile
+from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.errors import ArtifactMissing, InvalidFolder
 from mutoscope.platform.orchestration.importing import put_recipe
-from mutoscope.workers import residency
+from mutoscope.workers import parts
 from mutoscope.workers.device import Device
 from mutoscope.workers.residency import Residency
 from mutoscope.workers.weight_cache import WeightCache
@@ -25,20 +26,19 @@ RECIPE = TinyRecipe(height=4, width=4, num_inference_steps=3, guidance_scale=1.0
 
 
 class Loader:
-    """Stands in for `load_instance`; fails as often as told."""
+    """Stands in for `load_components`; fails as often as told."""
 
     def __init__(self) -> None:
-        self.loaded: list[Mapping[str, str]] = []
+        self.loaded: list[dict[str, str]] = []
         self.failures: list[Exception] = []
-        self.given: dict[str, Any] = {}
 
-    def __call__(self, card: Any, source: Mapping[str, Path], **given: Any) -> object:
+    def __call__(self, card: Any, paths: Mapping[str, Path], **given: Any) -> dict[str, object]:
         if self.failures:
             raise self.failures.pop()
-        assert all((path / "weights").stat().st_size == SIZE for path in source.values())
-        self.loaded.append(given["weights"])
-        self.given = given
-        return object()
+        assert given == {"device": torch.device("cpu"), "dtype": torch.float32}
+        assert all((path / "weights").stat().st_size == SIZE for path in paths.values())
+        self.loaded.append({name: path.name for name, path in paths.items()})
+        return {name: object() for name in paths}
 
 
 class Shelf:
@@ -58,7 +58,7 @@ class Shelf:
         net = self.store.put(listed.to_bytes(), kind=manifest.KIND, media_type=manifest.MEDIA_TYPE)
         return {"net": net.digest, "recipe": put_recipe(self.store, RECIPE).digest}
 
-    def use(self, version: int) -> object:
+    def use(self, version: int) -> Instance:
         """Acquire and release."""
         instance = self.residency.acquire(CARD.id, self.weights(version))
         self.residency.release(CARD.id, self.weights(version))
@@ -73,15 +73,17 @@ def shelf(tmp_path: Path) -> Shelf:
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
     loader = Loader()
-    monkeypatch.setattr(residency, "load_instance", loader)
+    monkeypatch.setattr(parts, "load_components", loader)
     return loader
 
 
 def test_an_instance_is_loaded_once_with_its_recipe(shelf: Shelf, loader: Loader) -> None:
-    assert shelf.use(1) is shelf.use(1)
-    assert loader.loaded == [shelf.weights(1)]
-    assert loader.given["recipe"] == RECIPE
-    assert loader.given["dtype"] == "float32"
+    instance = shelf.use(1)
+    assert shelf.use(1) is instance
+    assert loader.loaded == [{"net": shelf.weights(1)["net"]}]
+    assert instance.recipe == RECIPE
+    assert instance.dtype == torch.float32
+    assert instance.weights == shelf.weights(1)
 
 
 def test_versions_are_resident_side_by_side(shelf: Shelf, loader: Loader) -> None:
@@ -132,11 +134,3 @@ def test_pins_that_cannot_be_met(shelf: Shelf, loader: Loader) -> None:
     with pytest.raises(ArtifactMissing):
         shelf.residency.acquire(CARD.id, {**shelf.weights(1), "net": "0" * 64})
     assert loader.loaded == []
-
-
-def test_an_adapter_alone_is_refused(shelf: Shelf) -> None:
-    weights = shelf.weights(1)
-    adapter = ComponentManifest("net", (), base=weights["net"])
-    ref = shelf.store.put(adapter.to_bytes(), kind=manifest.KIND, media_type=manifest.MEDIA_TYPE)
-    with pytest.raises(InvalidFolder, match=r"net .* is an adapter for .*: merge it into its base"):
-        shelf.residency.acquire(CARD.id, {**weights, "net": ref.digest})
