@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MODELS = ("image", "video")
+MODELS = ("image", "video", "refiner")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--work", type=Path, help="checkpoints and logs (default: OUT.work)")
     train.add_argument("--start", type=Path, help="a folder of trained weights to go on from (video)")
     train.add_argument("--minutes", type=float, help="time budget; default: the steps of the recipe")
-    evaluate = commands.add_parser("evaluate", help="figures on held-out captions by the independent checker")
+    evaluate = commands.add_parser("evaluate", help="figures on held-out captions or prompts")
     evaluate.add_argument("model", choices=MODELS)
     evaluate.add_argument("--folder", type=Path, required=True)
     evaluate.add_argument("--captions", type=int, default=200, help="captions per kind (default: 200)")
@@ -49,8 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
 _MODULE = {
     ("train", "image"): "image_train",
     ("train", "video"): "video_train",
+    ("train", "refiner"): "refiner_train",
     ("evaluate", "image"): "evaluate",
     ("evaluate", "video"): "video_evaluate",
+    ("evaluate", "refiner"): "refiner_evaluate",
 }
 
 if __name__ == "__main__":

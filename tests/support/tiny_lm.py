@@ -21,7 +21,7 @@ from transformers import (
 Family = Literal["qwen2", "llama"]
 
 WORDS = ["<pad>", "</s>", "<unk>", "<s>", "=>", ",", "a", "red", "blue", "green", "circle", "square", "cross"]
-WORDS += ["left", "right", "of", "above", "below", "on", "white", "black", "background", "and", "big", "small"]
+WORDS += ["left", "right", "of", "above", "below", "on", "white", "black", "background", "and", "big"]
 VOCABULARY = 40
 """Rows of the embedding; the tokenizer has fewer tokens."""
 CONTEXT = 48
@@ -101,3 +101,13 @@ def lm_tokenizer() -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         model_max_length=CONTEXT,
     )
+
+
+def make(folder: Path, card_id: str, seed: int = 0) -> Path:
+    """A complete folder of `refiner-lm`."""
+    return save_tiny_lm(folder, seed=seed)
+
+
+def variants(card_id: str) -> list[dict[str, Any]]:
+    """Parameter sets worth mixing: greedy and drawn answers of several lengths."""
+    return [{}, {"do_sample": True, "temperature": 1.3}, {"max_new_tokens": 3}, {"prompt": "blue cross"}]
