@@ -10,7 +10,15 @@ from typing import Any, Protocol
 
 from mutoscope.platform.engine.finite import JUDGES_ITSELF, broken_weight, require_finite
 from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.loop import WARNINGS, ComponentNode, Done, LoopNode, LoopState, WorkPlan
+from mutoscope.platform.engine.loop import (
+    WARNINGS,
+    WEIGHTS,
+    ComponentNode,
+    Done,
+    LoopNode,
+    LoopState,
+    WorkPlan,
+)
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.errors import RunFailed
@@ -65,7 +73,7 @@ class Job:
         self._at = 0
         self._state: LoopState | None = None
         self._next: WorkPlan | None = None
-        self._slots: dict[str, Any] = {"request": request, **request.inputs}
+        self._slots: dict[str, Any] = {"request": request, WEIGHTS: instance.weights, **request.inputs}
         self._view: Mapping[str, Any] = MappingProxyType(self._slots)
         self._timings = {node.name: 0.0 for node in self._nodes}
         self._warnings: list[str] = []
