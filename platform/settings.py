@@ -56,6 +56,12 @@ class Settings(BaseSettings):
     threads: int = Field(
         1, ge=1, le=256, description="Torch threads of a CPU worker; part of the numeric contract."
     )
+    batching: Literal["off", "bitwise", "tolerance"] = Field(
+        "bitwise",
+        description="How steps share forward calls: not at all; where that keeps every bit; or at any size, "
+        "with results that repeat up to rounding. Part of the numeric contract.",
+    )
+    batch_rows: int = Field(16, ge=1, le=256, description="Rows of the largest shared forward call.")
     concurrency: int = Field(3, ge=1, le=64, description="Runs one worker interleaves at a time.")
     lease_seconds: float = Field(15.0, gt=0, description="A worker silent for this long loses its runs.")
     heartbeat_seconds: float = Field(3.0, gt=0, description="How often a worker renews its leases.")

@@ -23,12 +23,14 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog, RunRecord, WorkerInfo
 from mutoscope.platform.engine import numerics
+from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.errors import CatalogError, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.settings import Settings
+from mutoscope.workers.calibrations import Calibrations
 from mutoscope.workers.device import Device, is_out_of_memory
 from mutoscope.workers.executor import Executor, error_record
 from mutoscope.workers.heartbeat import Heartbeat
@@ -93,12 +95,15 @@ class Worker:
         self._limits = limits
         self._shutdown = shutdown or Shutdown()
         faults.arm()
-        self._contracts = {card.id: device.contract_digest for card in cards}
+        self._served = [card.id for card in cards]
+        self._calibrations = Calibrations(device.contract, Mode(settings.batching), settings.batch_rows)
         self._weighted = [card.id for card in cards if card.components]
         self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
         self._engine = Engine()
         cache = WeightCache(store, settings.home / "cache" / "weights")
-        self._residency = Residency({card.id: card for card in cards}, store, cache, device)
+        self._residency = Residency(
+            {card.id: card for card in cards}, store, cache, device, self._calibrations.prepare
+        )
         self._executor = Executor(catalog, store, self.id)
         self._progress = ProgressReports(catalog, self.id)
         self._heartbeat = Heartbeat(
@@ -121,7 +126,7 @@ class Worker:
         try:
             self._preload()
             self._set_state("ready")
-            log.info("ready worker=%s device=%s cards=%s", self.id, self._device, ",".join(self._contracts))
+            log.info("ready worker=%s device=%s cards=%s", self.id, self._device, ",".join(self._served))
             while not self._is_over():
                 self._tick()
         finally:
@@ -176,7 +181,12 @@ class Worker:
             return
         try:
             runs = self._catalog.runs.claim(
-                self.id, self._contracts, self._settings.lease_seconds, free, card_digests=self._card_digests
+                self.id,
+                {card_id: self._calibrations.digest(card_id) for card_id in self._served},
+                self._settings.lease_seconds,
+                free,
+                card_digests=self._card_digests,
+                also=self._calibrations.alone(self._served),
             )
         except MutoscopeError as error:
             log.warning("cannot claim, trying again in %.0f s: %s", CATALOG_RETRY_S, error)
@@ -200,6 +210,7 @@ class Worker:
             decoded = time.perf_counter()
             instance = self._residency.acquire(run.card, weights)
             held = weights
+            instance = self._calibrations.under(instance, run.contract)
             timings = {"worker.inputs": decoded - started, "worker.load": time.perf_counter() - decoded}
             report = self._progress.of(
                 run.id, on_cancel=partial(self._cancel, run.id), on_lost=partial(self._lose, run.id)
@@ -313,11 +324,21 @@ class Worker:
         return {
             card_id: {
                 "card_digest": self._card_digests[card_id],
-                "contract": dict(self._device.contract),
-                "contract_digest": contract,
+                **self._contract(card_id),
                 "weights": resident.get(card_id, {}),
             }
-            for card_id, contract in self._contracts.items()
+            for card_id in self._served
+        }
+
+    def _contract(self, card_id: str) -> dict[str, Any]:
+        """What runs of a card are planned for; nothing while it is not known, so that none is planned for
+        less than will be had in a moment."""
+        if self._state == "starting" and not self._calibrations.knows(card_id):
+            return {}
+        return {
+            "contract": self._calibrations.contract(card_id),
+            "contract_digest": self._calibrations.digest(card_id),
+            "also_kept": [digest for _, digest in self._calibrations.alone([card_id])],
         }
 
     def _info(self) -> WorkerInfo:

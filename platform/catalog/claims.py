@@ -106,6 +106,7 @@ class Claims:
         limit: int = 1,
         *,
         card_digests: Mapping[str, str] | None = None,
+        also: Iterable[tuple[str, str]] = (),
     ) -> list[RunRecord]:
         """Take up to `limit` runs: queued ones, and running ones whose lease ran out.
 
@@ -118,6 +119,7 @@ class Claims:
             card_digests: card id to the digest of its code here. A run queued for other code is left alone
                 too: its memo key names an output that this code does not make. A card not listed is taken
                 whatever its code.
+            also: further pairs of card id, one of `cards`, and contract that this worker can keep.
         """
         if not cards or limit < 1:
             return []
@@ -126,7 +128,7 @@ class Claims:
         digests = card_digests or {}
         which = {
             "owner": worker_id,
-            "served": list(cards.items()),
+            "served": [*cards.items(), *also],
             "coded": [(card, digests[card]) for card in cards if card in digests],
             "uncoded": [card for card in cards if card not in digests],
         }

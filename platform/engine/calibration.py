@@ -176,7 +176,6 @@ def _measure(
         if len(sizes) > 1
     )
     if not agreements:
-        stable.restore(instance.components.values())
         return Calibration(Mode.OFF, remark=f"no two of the sizes 1 to {most} agree bit for bit")
     alone = [kind for (kind, _), sizes in found.items() if len(sizes) < 2]
     remark = f"steps that run alone: {', '.join(alone)}" if alone else ""

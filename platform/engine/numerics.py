@@ -5,6 +5,10 @@ A contract and a card digest go into every memo key, so they must be computable 
 stack: versions come from package metadata, the CPU's instruction set from the operating system and the code
 from its source text. Only `configure_torch`, which makes a process keep a contract, and `cuda_contract`
 import torch.
+
+How steps share calls is part of a contract as well (`batching`). A contract made here has every row in a call
+of its own, which any worker of that device can keep; a worker that has calibrated a card tells the contract
+it serves it under, and that one is planned with from then on.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ def cpu_contract(threads: int) -> dict[str, Any]:
         "mode": "bitwise",
         "threads": threads,
         "versions": library_versions(),
+        "batching": {"mode": "off"},
     }
 
 
@@ -53,7 +58,17 @@ def cuda_contract(index: int = 0) -> dict[str, Any]:
         "mode": "bitwise",
         "threads": 1,
         "versions": {**library_versions(), "cuda": str(torch.version.cuda)},
+        "batching": {"mode": "off"},
     }
+
+
+def with_batching(contract: Mapping[str, Any], batching: Mapping[str, Any]) -> dict[str, Any]:
+    """The contract of a card whose steps share calls as `batching` says (see `Calibration.contract`).
+
+    A result that repeats only up to rounding is no longer promised bit for bit, so the mode says so too.
+    """
+    mode = "tolerance" if batching["mode"] == "tolerance" else contract["mode"]
+    return {**contract, "mode": mode, "batching": dict(batching)}
 
 
 def contract_digest(contract: Mapping[str, Any]) -> str:
@@ -133,10 +148,14 @@ def card_digest(card: Card) -> str:
 
 
 def source_texts(package: str) -> dict[str, str]:
-    """SHA-256 of every Python file of a package by its path in it; the package is not imported."""
+    """SHA-256 of every Python file of a package by its path in it, or of a single module; the source itself
+    is not imported."""
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"card source {package!r} is not an importable package")
+    if spec is None or not (spec.submodule_search_locations or spec.has_location):
+        raise ModuleNotFoundError(f"card source {package!r} is not an importable package or module")
+    if not spec.submodule_search_locations:
+        module = Path(str(spec.origin))
+        return {module.name: ids.sha256(module.read_bytes())}
     root = Path(next(iter(spec.submodule_search_locations)))
     return {
         path.relative_to(root).as_posix(): ids.sha256(path.read_bytes())

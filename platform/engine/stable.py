@@ -86,17 +86,21 @@ def leaves(components: Iterable[Any]) -> dict[int, nn.Module]:
 
 
 def treat(components: Iterable[Any], table: Iterable[LeastRows]) -> None:
-    """Let the leaves that a table names fill up. Repeating it changes nothing; another table replaces it."""
+    """Let the leaves that a table names fill up. Repeating it changes nothing.
+
+    A module that several cards share is treated for all of them: filling up further than one of them needs
+    does not change its bits.
+    """
     wanted: dict[LeafKind, dict[tuple[int, ...], int]] = {}
     for entry in table:
         wanted.setdefault(entry.kind, {})[entry.inner] = entry.rows
     for leaf in leaves(components).values():
         least = wanted.get(LeafKind.of(leaf))
-        if least is None:
-            restore([leaf])
-        else:
+        if least is not None:
+            known: Mapping[tuple[int, ...], int] = leaf.__dict__.get(_LEAST, {})
+            merged = {inner: max(rows, known.get(inner, 0)) for inner, rows in least.items()}
+            leaf.__dict__[_LEAST] = {**known, **merged}
             leaf.__class__ = _treated(untreated(type(leaf)))
-            leaf.__dict__[_LEAST] = least
 
 
 def restore(components: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from mutoscope.platform.catalog import RunRecord, RunSpec
 from mutoscope.platform.catalog.records import Disposition
 from mutoscope.platform.catalog.runs import Present
 from mutoscope.platform.engine.request import Profile
-from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, RunFailed
+from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, RunFailed, ScoreTimeout
 from mutoscope.platform.orchestration.context import current_workflow, observer
 from mutoscope.platform.orchestration.plan import Origin, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -145,7 +145,7 @@ def _refusal(runtime: Runtime, run: RunRecord) -> NoWorker | None:
     alive = runtime.catalog.workers.alive(run.card, runtime.settings.lease_seconds)
     serving = [worker.cards[run.card] for worker in alive]
     code = [facts for facts in serving if facts.get("card_digest") in (None, run.card_digest)]
-    if any(facts.get("contract_digest") == run.contract for facts in code):
+    if any(_keeps(facts, run) for facts in code):
         return None
     lacking = "has its numeric contract" if code else "has the same code of it"
     reason = lacking if serving else "serves it"
@@ -153,6 +153,12 @@ def _refusal(runtime: Runtime, run: RunRecord) -> NoWorker | None:
         f"card {run.card}: no live worker {reason}; start one with `mutoscope up`. "
         f"Run {run.id} stays queued and is taken as soon as one is there"
     )
+
+
+def _keeps(facts: Mapping[str, Any], run: RunRecord) -> bool:
+    """Whether a worker keeps the run's contract, or is still finding out which it can keep."""
+    kept = facts.get("contract_digest")
+    return kept is None or run.contract in (kept, *facts.get("also_kept", ()))
 
 
 async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, ArtifactRef]]:
@@ -172,9 +178,8 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
         )
     if run.state == "failed":
         error = run.error or {}
-        raise RunFailed(
-            f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
-        )
+        kind = ScoreTimeout if error.get("type") == ScoreTimeout.__name__ else RunFailed
+        raise kind(f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}")
     return run, outputs
 
 
