@@ -21,8 +21,8 @@ class Request:
     """One engine run.
 
     Attributes:
-        inputs: slot name to decoded value (image: uint8 array (H, W, 3); video: uint8 (T, H, W, 3); text:
-            str).
+        inputs: slot name to decoded value (image: uint8 array (H, W, 3); video: uint8 (T, H, W, 3); audio:
+            float32 (channels, samples); text: str).
         parameters: resolved by `Card.resolve`; complete, no None left where the recipe has a value.
         seed: seeds every random draw of the request, 0 <= seed < 2**63.
         group: what the request is part of, such as a workflow run; groups share the device evenly, whatever
@@ -54,8 +54,9 @@ class Progress:
 class Output:
     """One filled output slot.
 
-    `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3)), a
-    mapping of arrays for a latent, a `TrajectoryGroup`, or text; `meta` is small JSON such as {"fps": 8}.
+    `value` is a NumPy array for media and latents (image: uint8 (H, W, 3); video: uint8 (T, H, W, 3), or a
+    `Clip` with its sound; audio: float32 (channels, samples)), a mapping of arrays for a latent, a
+    `TrajectoryGroup`, or text; `meta` is small JSON such as {"fps": 8} or {"sample_rate": 24000}.
     """
 
     kind: str

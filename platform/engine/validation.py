@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mutoscope.platform.clip import CHANNELS
 from mutoscope.platform.engine.card import Card, Recipe, Slot
 from mutoscope.platform.engine.request import Request
 from mutoscope.platform.errors import InvalidParameter
@@ -59,6 +60,8 @@ def _check_value(slot: Slot, value: Any) -> None:
             _check_pixels(slot.name, value, ("height", "width"))
         case "video":
             _check_pixels(slot.name, value, ("frames", "height", "width"))
+        case "audio":
+            _check_samples(slot.name, value)
         case "text" if not isinstance(value, str):
             raise InvalidParameter(slot.name, _describe(value), "use text")
 
@@ -67,6 +70,16 @@ def _check_pixels(name: str, value: Any, axes: tuple[str, ...]) -> None:
     shape = tuple(value.shape) if isinstance(value, np.ndarray) and value.dtype == np.uint8 else ()
     if len(shape) != len(axes) + 1 or shape[-1] != 3 or 0 in shape:
         raise InvalidParameter(name, _describe(value), f"use a uint8 array ({', '.join(axes)}, 3)")
+
+
+def _check_samples(name: str, value: Any) -> None:
+    shape = value.shape if isinstance(value, np.ndarray) and value.dtype == np.float32 else ()
+    if len(shape) != 2 or shape[0] not in CHANNELS or not shape[1]:
+        raise InvalidParameter(
+            name, _describe(value), "use a float32 array (channels, samples), 1 or 2 channels"
+        )
+    if not (np.abs(value) <= 1).all():
+        raise InvalidParameter(name, _describe(value), "use finite samples from -1 to 1")
 
 
 def _describe(value: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mutoscope.platform.engine.card import Slot
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.request import Profile, Request
-from mutoscope.platform.engine.validation import check_seed, checked_request
+from mutoscope.platform.engine.validation import check_inputs, check_seed, checked_request
 from mutoscope.platform.errors import InvalidParameter
 from tests.engine.toy import CARD, RECIPE, toy_instance, toy_request
 
@@ -93,3 +94,24 @@ def test_parameters_left_out_take_the_recipes_values() -> None:
 @pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])
 def test_seeds(seed: int) -> None:
     assert check_seed(seed) == seed
+
+
+SOUNDS: dict[str, tuple[Any, str]] = {
+    "samples first": (
+        np.zeros((100, 2), np.float32),
+        r"float32 \(100, 2\)' .* \(channels, samples\), 1 or 2",
+    ),
+    "float64": (np.zeros((2, 100)), r"float64 \(2, 100\)' .* use a float32 array"),
+    "empty": (np.zeros((1, 0), np.float32), r"float32 \(1, 0\)' .* use a float32 array"),
+    "nan": (np.array([[0, np.nan]], np.float32), r"float32 \(1, 2\)' .* use finite samples from -1 to 1"),
+    "loud": (np.array([[0, 1.5]], np.float32), "use finite samples from -1 to 1"),
+}
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_sounds_that_are_refused(name: str) -> None:
+    card = replace(CARD, inputs=(Slot("sound", "audio", "What is heard."),))
+    value, line = SOUNDS[name]
+    check_inputs(card, {"sound": np.zeros((2, 100), np.float32)})
+    with pytest.raises(InvalidParameter, match=rf"sound='{line}" if line.startswith("float") else line):
+        check_inputs(card, {"sound": value})

@@ -2,7 +2,8 @@
 
     kind                                  value                                        encoding
     image                                 uint8 (H, W, 3)                              PNG
-    video                                 uint8 (T, H, W, 3)                           MP4, H.264, BT.709
+    video                                 uint8 (T, H, W, 3), or a Clip with sound     MP4, H.264, BT.709, AAC
+    audio                                 float32 (channels, samples)                  WAV of 32-bit floats
     latent, embedding                     array, or mapping of arrays                  safetensors
     trajectory                            TrajectoryGroup                              safetensors
     text                                  str                                          UTF-8
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mutoscope.platform.artifacts.codecs import image, json, tensors, text, trajectory, video
+from mutoscope.platform.artifacts.codecs import audio, image, json, tensors, text, trajectory, video
 from mutoscope.platform.artifacts.codecs.encoded import Encoded
 from mutoscope.platform.errors import InvalidParameter
 
@@ -26,6 +27,7 @@ __all__ = ["Encoded", "decode", "encode"]
 _ENCODERS = {
     "image": image.encode,
     "video": video.encode,
+    "audio": audio.encode,
     "latent": tensors.encode,
     "embedding": tensors.encode,
     "trajectory": trajectory.encode,
@@ -39,6 +41,9 @@ _DECODERS = {
     "image/jpeg": image.decode,
     "image/webp": image.decode,
     video.MEDIA_TYPE: video.decode,
+    audio.MEDIA_TYPE: audio.decode,
+    "audio/flac": audio.decode,
+    "audio/mpeg": audio.decode,
     tensors.MEDIA_TYPE: tensors.decode,
     trajectory.MEDIA_TYPE: trajectory.decode,
     text.MEDIA_TYPE: text.decode,
@@ -51,8 +56,8 @@ def encode(kind: str, value: Any, meta: Mapping[str, Any] | None = None) -> Enco
     """The bytes of `value` as an artifact of `kind`.
 
     Args:
-        meta: facts to keep with the artifact; the codec reads what it needs (video: ``fps``) and adds what it
-            knows (sizes, frame digest, encoder).
+        meta: facts to keep with the artifact; the codec reads what it needs (video: ``fps``, audio:
+            ``sample_rate``) and adds what it knows (sizes, frame digest, encoder).
 
     Raises:
         InvalidParameter: the value is not what the kind holds; names shape or type and the remedy.

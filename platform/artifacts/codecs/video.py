@@ -1,4 +1,4 @@
-"""Video: uint8 frames (T, H, W, 3), sRGB, as H.264 in MP4 that any browser plays.
+"""Video: uint8 frames (T, H, W, 3), sRGB, as H.264 in MP4 that any browser plays; a `Clip` with its sound.
 
 Byte-repeatable: colour conversion is our own arithmetic (swscale's differs with the CPU's vector units), x264
 runs on one thread with its CPU-dependent choices off, and the muxer writes neither dates nor versions. Lossy
@@ -32,8 +32,11 @@ from av.container import InputContainer
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 from av.video.stream import VideoStream
 
+from mutoscope.platform.artifacts.codecs import soundtrack
 from mutoscope.platform.artifacts.codecs.encoded import Encoded
 from mutoscope.platform.artifacts.codecs.image import describe
+from mutoscope.platform.artifacts.codecs.soundtrack import Soundtrack
+from mutoscope.platform.clip import Clip
 from mutoscope.platform.errors import InvalidParameter
 
 MEDIA_TYPE = "video/mp4"
@@ -62,19 +65,23 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
     (above).
 
     Args:
-        value: uint8 (T, H, W, 3), T >= 1; H and W even, as 4:2:0 chroma needs.
+        value: uint8 (T, H, W, 3), T >= 1; H and W even, as 4:2:0 chroma needs; or a Clip of such frames.
         meta: must hold ``fps``, frames per second (> 0, whole or fractional).
 
     Meta gains ``frames``, ``height``, ``width`` (of the value, not of the enlarged picture),
-    ``frames_sha256`` (SHA-256 of the raw bytes, THWC order) and ``encoder``.
+    ``frames_sha256`` (SHA-256 of the raw bytes, THWC order) and ``encoder``; that of a clip what `soundtrack`
+    says of its sound, too.
     """
-    frames_THWC = _checked_frames(value)
+    clip = value if isinstance(value, Clip) else None
+    frames_THWC = _checked_frames(clip.frames_THWC if clip else value)
+    if clip:
+        soundtrack.check(clip)
     rate = _checked_rate(meta.get("fps"))
     total, height, width, _ = frames_THWC.shape
     # A real file: to move the index to the front the muxer opens its own output a second time.
     with tempfile.TemporaryDirectory(prefix="mutoscope-") as folder:
         path = Path(folder) / "video.mp4"
-        _write(path, frames_THWC, rate)
+        _write(path, frames_THWC, rate, clip)
         data = path.read_bytes()
     facts = {
         "fps": meta["fps"],
@@ -82,13 +89,14 @@ def encode(value: Any, meta: dict[str, Any]) -> Encoded:
         "height": height,
         "width": width,
         "frames_sha256": frames_digest(frames_THWC),
-        "encoder": f"libx264 crf={_CRF} libavcodec={'.'.join(map(str, av.library_versions['libavcodec']))}",
+        "encoder": _encoder(clip),
+        **(soundtrack.describe(clip) if clip else {}),
     }
     return Encoded(data, MEDIA_TYPE, {**meta, **facts})
 
 
 def decode(data: bytes) -> Frames:
-    """uint8 (T, H, W, 3): every frame, in presentation order."""
+    """uint8 (T, H, W, 3): every frame, in presentation order. The sound, if any, is for `audio.read`."""
     return np.stack(_read(data, None))
 
 
@@ -102,7 +110,13 @@ def frames_digest(frames_THWC: Frames) -> str:
     return hashlib.sha256(np.ascontiguousarray(frames_THWC).data).hexdigest()
 
 
-def _write(path: Path, frames_THWC: Frames, rate: Fraction) -> None:
+def _encoder(clip: Clip | None) -> str:
+    """What wrote the file, as far as it decides the bytes."""
+    sound = f" {soundtrack.ENCODER}" if clip else ""
+    return f"libx264 crf={_CRF}{sound} libavcodec={'.'.join(map(str, av.library_versions['libavcodec']))}"
+
+
+def _write(path: Path, frames_THWC: Frames, rate: Fraction, clip: Clip | None) -> None:
     _, height, width, _ = frames_THWC.shape
     factor = _enlargement(height, width)
     options = {"movflags": "+faststart", "fflags": "+bitexact"}
@@ -111,12 +125,13 @@ def _write(path: Path, frames_THWC: Frames, rate: Fraction) -> None:
             container.metadata["comment"] = _COMMENT.format(factor)
         stream = container.add_stream("libx264", rate=rate)
         _configure(stream, height * factor, width * factor, rate)
+        sound = Soundtrack(container, clip) if clip else None
         for index, frame_HWC in enumerate(frames_THWC):
             planes = _to_yuv420p(frame_HWC, factor)
             frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
             frame.pts, frame.time_base = index, 1 / rate
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+            container.mux([*stream.encode(frame), *(sound.until((index + 1) / rate) if sound else ())])
+        container.mux([*stream.encode(None), *(sound.rest() if sound else ())])
 
 
 def _configure(stream: VideoStream, height: int, width: int, rate: Fraction) -> None:
