@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from diffusers import UniPCMultistepScheduler
+from numpy.typing import NDArray
 
 from mutoscope.platform.engine.sampling import FlowSchedule, ode_step
 
@@ -57,12 +59,21 @@ class UniPCSolver:
         return moved
 
 
-def make_solver(schedule: FlowSchedule | Mapping[str, Any], steps: int, device: torch.device) -> Solver:
-    """A fresh solver for one request: Euler for a flow schedule, UniPC for a scheduler's configuration."""
+def make_solver(
+    schedule: FlowSchedule | Mapping[str, Any],
+    steps: int,
+    device: torch.device,
+    levels: NDArray[np.float64] | None = None,
+) -> Solver:
+    """A fresh solver for one request: Euler for a flow schedule, UniPC for a scheduler's configuration.
+
+    Args:
+        levels: (steps,), what UniPC's schedule shifts in place of levels of its own.
+    """
     if isinstance(schedule, FlowSchedule):
         return euler(schedule, schedule.sigmas(steps, spacing="trained"), device)
     scheduler = UniPCMultistepScheduler.from_config(schedule)
-    scheduler.set_timesteps(steps, device=device)
+    scheduler.set_timesteps(steps, device=device, sigmas=levels)
     # Fine schedules repeat integer timesteps; left to look its index up, UniPC starts at the second of two.
     scheduler.set_begin_index(0)
     return UniPCSolver(scheduler.timesteps, scheduler.sigmas.to(device), scheduler)

@@ -75,7 +75,7 @@ class Decoding:
 
 def decode_node(name: str, decoding: Decoding) -> LoopNode:
     """A node that decodes in tiles of the request's `vae_tile` pixels, or, where that is 0, in one step."""
-    return LoopNode(TiledDecode(name, decoding), total=partial(_steps, decoding))
+    return LoopNode(TiledDecode(name, decoding), total=partial(_steps, decoding), uses=("vae",))
 
 
 @dataclass(frozen=True, slots=True)

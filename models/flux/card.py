@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
-from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Recipe, Slot
+from mutoscope.models.common.tiling import TiledRecipe, TileParameters
+from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Slot
 from mutoscope.platform.engine.request import Profile
 
 TOKENIZERS = (
@@ -20,7 +21,7 @@ TOKENIZERS = (
 )
 
 
-class FluxRecipe(Recipe):
+class FluxRecipe(TiledRecipe):
     """Defaults and limits of one folder of FLUX weights."""
 
     embedded_guidance: float = Field(
@@ -30,7 +31,7 @@ class FluxRecipe(Recipe):
     )
 
 
-class FluxParameters(GenerationParameters):
+class FluxParameters(TileParameters, GenerationParameters):
     """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What the picture shows.")

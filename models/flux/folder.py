@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mutoscope.models.common.folder import Contents, inspect_folder, read_recipe, require_equal
+from mutoscope.models.common.tiling import OVERLAP
 from mutoscope.models.flux.card import CARD, FluxRecipe
 from mutoscope.platform.engine.card import FolderSummary
 from mutoscope.platform.engine.sampling import FlowSchedule
@@ -67,6 +68,7 @@ def _defaults(contents: Contents) -> dict[str, Any]:
         "height": 128 * factor,
         "width": 128 * factor,
         "size_multiple": PATCH * factor,
+        "vae_tile_multiple": OVERLAP * factor,
         "num_inference_steps": 28 if distilled else 4,
         "guidance_scale": 1.0,
         "embedded_guidance": 3.5,

@@ -14,15 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers import AutoencoderKL
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mutoscope.models.common.flow import is_guided, trajectory
 from mutoscope.models.common.prompt import cut_warning
+from mutoscope.models.common.tile_decoders import PictureTiles
+from mutoscope.models.common.tiles import Decoding, decode_node
 from mutoscope.models.flux.components import FluxComponents
 from mutoscope.models.flux.denoise import Denoise
 from mutoscope.models.flux.folder import PATCH
 from mutoscope.models.flux.layout import latent_size, unpack, vae_factor
+from mutoscope.platform.engine.finite import require_finite
 from mutoscope.platform.engine.loop import WARNINGS, BuildContext, ComponentNode, LoopNode, Program
 from mutoscope.platform.engine.request import Output, Request
 
@@ -41,7 +45,7 @@ def build(context: BuildContext) -> Program:
                 Denoise(parts, context),
                 total=lambda slots: slots["request"].parameters["num_inference_steps"],
             ),
-            ComponentNode("vae_decode", "vae_decode", Decode(parts)),
+            decode_node("vae_decode", decoding(parts.vae)),
         ),
         outputs=outputs,
         extent=partial(image_tokens, vae_factor(parts.vae)),
@@ -100,19 +104,23 @@ class TextEncode:
         return ids_BS
 
 
-class Decode:
-    """Packed latents to pixels."""
+def decoding(vae: AutoencoderKL) -> Decoding:
+    """From packed latents to the picture, whole or in tiles."""
+    factor = vae_factor(vae)
+    return Decoding(
+        slot="image",
+        size=lambda slots: (1, *latent_size(slots["request"], factor)),
+        latents=partial(scaled, vae, factor),
+        decoder=PictureTiles(vae),
+        whole=lambda latents_BCHW: vae.decode(latents_BCHW, return_dict=False)[0],
+        pixels=lambda signal_B3HW: to_pixels(signal_B3HW)[0],
+    )
 
-    def __init__(self, parts: FluxComponents) -> None:
-        self.vae, self.factor = parts.vae, vae_factor(parts.vae)
 
-    def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
-        latents_BLK = slots["latents"].to(self.vae.dtype)
-        latents_BCHW = unpack(latents_BLK, *latent_size(slots["request"], self.factor))
-        config = self.vae.config
-        scaled_BCHW = (latents_BCHW / config.scaling_factor) + (config.shift_factor or 0.0)
-        signal_B3HW = self.vae.decode(scaled_BCHW, return_dict=False)[0]
-        return {"image": to_pixels(signal_B3HW)[0]}
+def scaled(vae: AutoencoderKL, factor: int, slots: Mapping[str, Any]) -> Tensor:
+    """The latents as the VAE decodes them, (1, C, H, W)."""
+    latents_BCHW = unpack(slots["latents"].to(vae.dtype), *latent_size(slots["request"], factor))
+    return (latents_BCHW / vae.config.scaling_factor) + (vae.config.shift_factor or 0.0)
 
 
 def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
@@ -127,7 +135,10 @@ def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
 
 
 def to_pixels(signal_B3HW: Tensor) -> NDArray[np.uint8]:
-    """A signal in [-1, 1] as uint8 (B, H, W, 3), rounded as diffusers' image processor does."""
+    """A signal in [-1, 1] as uint8 (B, H, W, 3), rounded as diffusers' image processor does. Raises
+    RunFailed if it is not finite.
+    """
+    require_finite(signal_B3HW, "vae")
     unit = (signal_B3HW * 0.5 + 0.5).clamp(0, 1)
     pixels = unit.permute(0, 2, 3, 1).float().cpu().numpy()
     return (pixels * 255).round().astype(np.uint8)

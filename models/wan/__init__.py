@@ -2,5 +2,5 @@
 
 ``card`` declares it and ``folder`` inspects a folder of weights, both without torch; ``components`` loads the
 real classes; ``program`` composes prompt and image encoding, the loop of ``denoise``, driven by a ``solver``,
-and decoding by ``codec``.
+and decoding by the shared ``video_codec``.
 """

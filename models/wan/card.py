@@ -8,14 +8,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
-from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Recipe, Slot
+from mutoscope.models.common.tiling import TiledRecipe, TileParameters
+from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Slot
 from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import InvalidParameter
 
 TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
 
 
-class WanRecipe(Recipe):
+class WanRecipe(TiledRecipe):
     """Defaults and limits of one Wan folder.
 
     `boundary_ratio` and `expand_timesteps` come from `model_index.json`, the multiples from the VAE's and the
@@ -62,7 +63,7 @@ class WanRecipe(Recipe):
             raise InvalidParameter("guidance_scale_2", values["guidance_scale_2"], remedy)
 
 
-class WanParameters(GenerationParameters):
+class WanParameters(TileParameters, GenerationParameters):
     """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What happens in the video.")

@@ -19,8 +19,8 @@ from diffusers import WanTransformer3DModel
 from mutoscope.models.common.flow import FlowLoop, FlowState, solving
 from mutoscope.models.common.noise import seeded_normal
 from mutoscope.models.common.solver import make_solver, train_timesteps
+from mutoscope.models.common.video_codec import LatentCodec
 from mutoscope.models.wan.card import WanRecipe
-from mutoscope.models.wan.codec import LatentCodec
 from mutoscope.models.wan.components import WanComponents
 from mutoscope.platform.engine.request import Request
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mutoscope.models.common.folder import INDEX, Contents, inspect_folder, read_recipe, require_equal
+from mutoscope.models.common.tiling import OVERLAP
 from mutoscope.models.wan.card import CARD, T2V, WanRecipe
 from mutoscope.platform.engine.card import FolderSummary
 from mutoscope.platform.engine.sampling import FlowSchedule
@@ -177,4 +178,5 @@ def _defaults(contents: Contents) -> dict[str, Any]:
     spatial = contents.configs["vae"].get("scale_factor_spatial", 8)
     _, *patch = contents.configs["transformer"].get("patch_size", (1, 2, 2))
     size = {"height": 704, "width": 1280, "num_frames": 121, "fps": 24} if expands(contents) else {}
-    return {**size, "size_multiple": math.lcm(PIPELINE_MULTIPLE, *(spatial * side for side in patch))}
+    multiple = math.lcm(PIPELINE_MULTIPLE, *(spatial * side for side in patch))
+    return {**size, "size_multiple": multiple, "vae_tile_multiple": OVERLAP * spatial}

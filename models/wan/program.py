@@ -25,8 +25,9 @@ from transformers import CLIPImageProcessorPil, CLIPVisionModel, PreTrainedToken
 
 from mutoscope.models.common.flow import is_guided, trajectory
 from mutoscope.models.common.prompt import cut_warning
+from mutoscope.models.common.tiles import decode_node
+from mutoscope.models.common.video_codec import LatentCodec
 from mutoscope.models.wan.card import WanRecipe
-from mutoscope.models.wan.codec import LatentCodec
 from mutoscope.models.wan.components import WanComponents
 from mutoscope.models.wan.denoise import Denoise
 from mutoscope.platform import ids
@@ -44,7 +45,7 @@ def build(context: BuildContext) -> Program:
     parts, codec, recipe, device = opened(context)
     denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
     return Program(
-        nodes=(*conditions(parts, codec, recipe, device), denoise, decode_node(codec)),
+        nodes=(*conditions(parts, codec, recipe, device), denoise, decode(codec)),
         outputs=outputs,
         extent=partial(latent_tokens, codec, parts),
     )
@@ -55,7 +56,7 @@ def build_text(context: BuildContext) -> Program:
     parts, codec, recipe, device = opened(context)
     denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
     return Program(
-        nodes=(text_node(parts, device), denoise, decode_node(codec)),
+        nodes=(text_node(parts, device), denoise, decode(codec)),
         outputs=outputs,
         extent=partial(latent_tokens, codec, parts),
     )
@@ -89,8 +90,9 @@ def conditions(
     return nodes
 
 
-def decode_node(codec: LatentCodec) -> ComponentNode:
-    return ComponentNode("decode", "vae_decode", Decode(codec), shape=video_shape)
+def decode(codec: LatentCodec) -> LoopNode:
+    """The node that turns latents into frames."""
+    return decode_node("decode", codec.decoding("latents", "frames_FYXC"))
 
 
 def steps(slots: Mapping[str, Any]) -> int:
@@ -221,13 +223,3 @@ class ImageEncode:
         mask_BKTHW = latents_BCTHW.new_zeros(1, self.codec.temporal, *latents_BCTHW.shape[2:])
         mask_BKTHW[:, :, 0] = 1
         return {"condition_BKTHW": torch.cat([mask_BKTHW, latents_BCTHW], dim=1)}
-
-
-@dataclass(frozen=True, slots=True)
-class Decode:
-    """Latents to frames."""
-
-    codec: LatentCodec
-
-    def __call__(self, slots: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"frames_FYXC": self.codec.decode(slots["latents"])}

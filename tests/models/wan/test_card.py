@@ -32,6 +32,7 @@ def test_a_prompt_alone_is_enough() -> None:
         "guidance_scale": 5.0,
         "guidance_scale_2": None,
         "max_sequence_length": 512,
+        "vae_tile": 0,
     }
 
 

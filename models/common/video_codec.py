@@ -18,13 +18,18 @@ from diffusers.video_processor import VideoProcessor
 from numpy.typing import NDArray
 from PIL import Image
 
+from mutoscope.models.common.tile_decoders import VideoTiles
+from mutoscope.models.common.tiles import Decoding
+from mutoscope.platform.engine.finite import require_finite
+from mutoscope.platform.engine.request import Request
+
 
 @dataclass(frozen=True, slots=True)
 class LatentCodec:
     """AutoencoderKLWan with the latent normalisation (z - mean) / std per channel.
 
     The VAE keeps its causal cache on itself, but only within one `encode` or `decode`: both must run as a
-    whole.
+    whole. A decode in tiles keeps the cache elsewhere; see `VideoTiles`.
     """
 
     vae: AutoencoderKLWan
@@ -51,6 +56,11 @@ class LatentCodec:
             parameters["width"] // spatial,
         )
 
+    def extent(self, request: Request) -> float:
+        """How large a request is: elements of a latent channel."""
+        _, _, frames, height, width = self.latent_shape(request.parameters)
+        return float(frames * height * width)
+
     def preprocess(self, image: Image.Image, height: int, width: int) -> torch.Tensor:
         """An image as one frame, float32 (1, 3, 1, Y, X) in [-1, 1]; stretched to the size with Lanczos."""
         image_BCYX = self.pixels.preprocess(image, height=height, width=width)
@@ -63,11 +73,27 @@ class LatentCodec:
         latents_BCTHW: torch.Tensor = (posterior.mode().float() - mean) * inverse_std
         return latents_BCTHW
 
-    def decode(self, latents_BCTHW: torch.Tensor) -> NDArray[np.uint8]:
-        """Normalised latents to uint8 frames (F, Y, X, 3)."""
+    def decoding(self, latents: str, pixels: str) -> Decoding:
+        """From normalised latents in one slot to uint8 frames (F, Y, X, 3) in another, whole or in tiles."""
+        return Decoding(
+            slot=pixels,
+            size=lambda slots: self.latent_shape(slots["request"].parameters)[2:],
+            latents=lambda slots: self.denormalised(slots[latents]),
+            decoder=VideoTiles(self.vae),
+            whole=lambda latents_BCTHW: self.vae.decode(latents_BCTHW, return_dict=False)[0],
+            pixels=self.frames,
+        )
+
+    def denormalised(self, latents_BCTHW: torch.Tensor) -> torch.Tensor:
+        """What the VAE decodes, in its dtype."""
         mean, inverse_std = self._statistics(self.vae.dtype)
-        latents_BCTHW = latents_BCTHW.to(self.vae.dtype) / inverse_std + mean
-        video_BCFYX = self.vae.decode(latents_BCTHW, return_dict=False)[0]
+        return latents_BCTHW.to(self.vae.dtype) / inverse_std + mean
+
+    def frames(self, video_BCFYX: torch.Tensor) -> NDArray[np.uint8]:
+        """What the VAE decodes to, or any part of it, as uint8 frames (F, Y, X, 3). Raises RunFailed if it
+        is not finite.
+        """
+        require_finite(video_BCFYX, "vae")
         frames_FYXC = self.pixels.postprocess_video(video_BCFYX, output_type="np")[0]
         frames: NDArray[np.uint8] = (frames_FYXC * 255).round().astype(np.uint8)
         return frames
