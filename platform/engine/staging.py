@@ -66,12 +66,12 @@ def stage(update: Update, module: nn.Module) -> Staged:
     Raises:
         SyncFailed: they are not a whole, sound version of the module; names the tensor.
     """
-    targets = module.state_dict()
     label = f"{update.component} {update.digest[:SHOWN_DIGITS]}"
-    _require_names(label, update.tensors, targets)
+    names = _tied(module)
+    _require_known(label, update.tensors, names)
     tensors, proofs = {}, {}
-    for name, target in targets.items():
-        given = update.tensors[name]
+    for name, target in targets_of(module).items():
+        given = _given(label, update, names[name])
         if given.shape != target.shape:
             raise SyncFailed(
                 f"{label} has {name} of shape {list(given.shape)} where the module takes "
@@ -79,7 +79,6 @@ def stage(update: Update, module: nn.Module) -> Staged:
             )
         if not all_finite(given):
             raise SyncFailed(f"{label} has NaN or infinity in {name}: sync weights that are sound")
-        _require_proof(label, name, given, update.proofs)
         tensors[name] = given.detach().to("cpu", target.dtype, copy=True).contiguous()
         proofs[name] = fingerprint(tensors[name])
     return Staged(update.component, update.digest, tensors, proofs)
@@ -88,7 +87,7 @@ def stage(update: Update, module: nn.Module) -> Staged:
 @torch.no_grad()
 def backup(component: str, digest: str, module: nn.Module) -> Staged:
     """What a module holds now, to put back."""
-    tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
+    tensors = {name: target.detach().to("cpu", copy=True) for name, target in targets_of(module).items()}
     return Staged(component, digest, tensors, {name: fingerprint(tensor) for name, tensor in tensors.items()})
 
 
@@ -109,6 +108,12 @@ def write(staged: Staged, targets: Mapping[str, Tensor], transfer: Transfer) -> 
             )
 
 
+def targets_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors that make up a module's state, each once and under the first of its names."""
+    state = module.state_dict(keep_vars=True)
+    return {names[0]: state[names[0]] for names in _tied(module).values()}
+
+
 def copy_tensor(target: Tensor, source: Tensor) -> None:
     """The usual transfer: within the host, or from the host to the device."""
     target.copy_(source)
@@ -120,14 +125,29 @@ def fingerprint(tensor: Tensor) -> str:
     return hashlib.sha256(data.numpy()).hexdigest()
 
 
-def _require_names(label: str, given: Iterable[str], wanted: Iterable[str]) -> None:
-    given, wanted = set(given), set(wanted)
-    if missing := sorted(wanted - given):
-        raise SyncFailed(f"{label} lacks {missing[0]}: sync the module's whole state")
-    if unknown := sorted(given - wanted):
+def _tied(module: nn.Module) -> dict[str, list[str]]:
+    """All names of each tensor of a module's state, by the first of them."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    return {tied[0]: tied for tied in names.values()}
+
+
+def _require_known(label: str, given: Iterable[str], names: Mapping[str, list[str]]) -> None:
+    known = {name for tied in names.values() for name in tied}
+    if unknown := sorted(set(given) - known):
         raise SyncFailed(f"{label} has {unknown[0]}, which the module does not: sync the same model")
 
 
-def _require_proof(label: str, name: str, given: Tensor, proofs: Mapping[str, str] | None) -> None:
-    if proofs is not None and fingerprint(given) != proofs.get(name):
-        raise SyncFailed(f"{label} has other bytes in {name} than its digest names: read it again")
+def _given(label: str, update: Update, names: list[str]) -> Tensor:
+    """The new value of a tensor that the module knows by these names; weights may name it once or often."""
+    first, *others = [name for name in names if name in update.tensors] or [None]
+    if first is None:
+        raise SyncFailed(f"{label} lacks {names[0]}: sync the module's whole state")
+    given = update.tensors[first]
+    if update.proofs is not None and fingerprint(given) != update.proofs.get(first):
+        raise SyncFailed(f"{label} has other bytes in {first} than its digest names: read it again")
+    for other in others:
+        if not given.equal(update.tensors[str(other)]):
+            raise SyncFailed(f"{label} has different values in {first} and {other}, which the module ties")
+    return given

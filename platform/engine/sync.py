@@ -35,7 +35,16 @@ from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.held import note_replaced
 from mutoscope.platform.engine.instance import Instance, with_components
 from mutoscope.platform.engine.resident import Resident
-from mutoscope.platform.engine.staging import Staged, Transfer, Update, backup, copy_tensor, stage, write
+from mutoscope.platform.engine.staging import (
+    Staged,
+    Transfer,
+    Update,
+    backup,
+    copy_tensor,
+    stage,
+    targets_of,
+    write,
+)
 from mutoscope.platform.engine.views import origin_of, with_tensors
 from mutoscope.platform.errors import SyncFailed
 
@@ -214,7 +223,7 @@ class WeightSync:
                     copying = self._clock()
                     for one in staged.updates:
                         module = _module(staged.instance, one.component)
-                        write(one, module.state_dict(), self._transfer)
+                        write(one, targets_of(module), self._transfer)
                     copy_seconds = self._clock() - copying
                     instance = self._bumped(staged, {})
                 for one in staged.updates:
@@ -262,7 +271,7 @@ class WeightSync:
         for name, earlier in staged.earlier.items():
             module = _module(staged.instance, name)
             try:
-                write(earlier, module.state_dict(), copy_tensor)
+                write(earlier, targets_of(module), copy_tensor)
             except Exception as error:
                 for other in staged.earlier:
                     note_replaced(_module(staged.instance, other), None)
@@ -298,7 +307,7 @@ def free_bytes(device: torch.device) -> int:
 @torch.no_grad()
 def _beside(module: nn.Module, staged: Staged, transfer: Transfer) -> nn.Module:
     """A module like another with the staged weights, in memory of its own, proven."""
-    own: dict[str, Tensor] = {name: torch.empty_like(t) for name, t in module.state_dict().items()}
+    own: dict[str, Tensor] = {name: torch.empty_like(t.detach()) for name, t in targets_of(module).items()}
     write(staged, own, transfer)
     return with_tensors(module, own)
 

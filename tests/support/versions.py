@@ -38,12 +38,13 @@ def request(name: str, seed: int = 0, prompt: str = "a red circle", **parameters
 
 
 def state(module: nn.Module, version: int) -> dict[str, Tensor]:
-    """A module's weights, moved away from what they are by an amount of the version's own."""
+    """A module's weights, moved from what they are by an amount of the version's own; tied ones alike."""
     generator = torch.Generator().manual_seed(version)
-    return {
-        name: tensor + 0.05 * torch.randn(tensor.shape, generator=generator)
-        for name, tensor in module.state_dict().items()
-    }
+    moved: dict[int, Tensor] = {}
+    for tensor in module.state_dict(keep_vars=True).values():
+        if id(tensor) not in moved:
+            moved[id(tensor)] = tensor + 0.05 * torch.randn(tensor.shape, generator=generator)
+    return {name: moved[id(tensor)] for name, tensor in module.state_dict(keep_vars=True).items()}
 
 
 def update(instance: Instance, version: int, component: str = "transformer") -> Update:
