@@ -62,7 +62,7 @@ class Engine:
         self._model = MemoryModel()
         self._stepper = Stepper(self._queue, self.memory, self._model, trace, clock)
         self._admission = Admission(
-            self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.tag, make_room
+            self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.ahead, make_room
         )
         self._cancelled: deque[Ticket] = deque()
         self._open: dict[int, Waiting | Job] = {}

@@ -4,9 +4,11 @@ Groups share the device by their weights, whatever their number of requests, and
 what the group gets. Each carries a *tag*, the seconds it has been served divided by its weight, and the least
 tag goes next; among equals, the one that has waited longest. With equal costs this is round robin.
 
-A newcomer starts at the level of the least served, so it neither waits for the others to finish nor pushes
-them aside to catch up on their past. A group that leaves ahead of that level finds its tag again when it
-returns: sending one request after another wins no more than sending them together.
+A newcomer starts at the level that everybody would have reached by now had the service been divided without
+steps. So it neither waits for the others to finish nor pushes them aside to catch up on their past; and as
+the level rises with every second served, a stream of newcomers keeps nobody waiting. A group that leaves
+ahead of the level finds its tag again when it returns: sending one request after another wins no more than
+sending them together.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class _Shares:
 
     Attributes:
         tags: service received over weight. Insertion order is the order of last service, which settles ties.
-        level: never falls; no present key but one whose estimate was corrected lies below it.
+        level: service received by each unit of weight, had it been divided without steps.
         gone: tags above the level of keys that may return.
     """
 
@@ -35,7 +37,6 @@ class _Shares:
     gone: dict[Hashable, float] = field(default_factory=dict)
 
     def join(self, key: Hashable, weight: float) -> None:
-        self._raise_level()
         self.tags[key] = max(self.level, self.gone.pop(key, self.level))
         self.weights[key] = weight
 
@@ -44,7 +45,6 @@ class _Shares:
         del self.weights[key]
         if returns:
             self.gone[key] = tag
-        self._raise_level()
         if not self.tags:
             # Nobody was kept waiting by what is owed to nobody: the next busy period starts level.
             self.level = max(self.level, tag)
@@ -52,6 +52,7 @@ class _Shares:
         self.gone = {left: at for left, at in self.gone.items() if at > self.level}
 
     def charge(self, key: Hashable, seconds: float) -> None:
+        self.level += seconds / sum(self.weights.values())
         self.tags[key] = self.tags.pop(key) + seconds / self.weights[key]
 
     def first(self) -> Hashable:
@@ -59,10 +60,6 @@ class _Shares:
 
     def order(self) -> list[Hashable]:
         return sorted(self.tags, key=self.tags.__getitem__)
-
-    def _raise_level(self) -> None:
-        if self.tags:
-            self.level = max(self.level, min(self.tags.values()))
 
 
 @dataclass(slots=True)
@@ -136,9 +133,7 @@ class FairQueue(Generic[T]):
             self._shares.leave(home, returns=group.named)
             del self._groups[home]
 
-    def tag(self, group: str) -> float:
-        """How far ahead of the least served a group is, in seconds over weight; 0 for one that is unknown."""
-        tags = self._shares.tags
-        level = min(tags.values(), default=self._shares.level)
-        at = tags.get(group, self._shares.gone.get(group, level))
-        return max(0.0, at - level)
+    def ahead(self, group: str) -> float:
+        """How far a group is ahead of its share, in seconds over weight; 0 for one that is unknown."""
+        level = self._shares.level
+        return max(0.0, self._shares.tags.get(group, self._shares.gone.get(group, level)) - level)
