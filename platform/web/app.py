@@ -29,6 +29,7 @@ from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing, InvalidI
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.web import content, views
+from mutoscope.platform.web.poster import KINDS as POSTER_KINDS
 from mutoscope.platform.web.poster import poster
 from mutoscope.platform.wording import byte_size
 
@@ -94,9 +95,9 @@ class Gateway:
         return self._page("artifact.html", view=view, text=self._text(ref))
 
     def artifact_poster(self, request: Request) -> Response:
-        """A video's first frame; an image is its own poster."""
+        """A video's first frame, a sound's waveform and spectrogram; an image is its own poster."""
         ref = self._named(request)
-        if ref.kind != "video":
+        if ref.kind not in POSTER_KINDS:
             return RedirectResponse(f"/artifacts/{ref.digest}", 307)
         tag = sha256(f"poster/1 {ref.digest}".encode())
         if content.is_current(request, tag):

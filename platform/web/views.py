@@ -13,6 +13,8 @@ from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.wording import several
 
 SHEET_ITEMS = 24
+SHOWN_KINDS = ("image", "video", "audio")
+"""Artifacts that a sheet has a picture of."""
 _RECENT_RUNS = 2 * SHEET_ITEMS
 _COUNTED = 2_000
 """Runs and artifacts downstream that a page counts, some ten milliseconds' worth."""
@@ -72,11 +74,11 @@ class SheetView:
 
 
 def sheet(catalog: Catalog) -> SheetView:
-    """The newest pictures and videos, and the newest workflow runs."""
+    """The newest pictures, videos and sounds, and the newest workflow runs."""
     tiles: dict[str, Tile] = {}
     for record in catalog.runs.list(state="succeeded", limit=_RECENT_RUNS):
         for ref in catalog.runs.outputs(record.id).values():
-            if ref.kind in ("image", "video"):
+            if ref.kind in SHOWN_KINDS:
                 tiles.setdefault(ref.digest, Tile(ref, prompt_of(record)))
     return SheetView(tuple(tiles.values())[:SHEET_ITEMS], tuple(catalog.workflows.list(limit=SHEET_ITEMS)))
 
@@ -117,8 +119,8 @@ def _impact(catalog: Catalog, digest: str) -> str:
 
 
 def _used_for(catalog: Catalog, digest: str) -> tuple[Tile, ...]:
-    """The newest pictures and videos that runs made directly from an artifact, weights included."""
-    page = catalog.lineage.made(digest, kinds=("image", "video"), limit=SHEET_ITEMS)
+    """The newest pictures, videos and sounds that runs made directly from an artifact, weights included."""
+    page = catalog.lineage.made(digest, kinds=SHOWN_KINDS, limit=SHEET_ITEMS)
     runs = catalog.runs.get_many({making.run_id for making in page.makings})
     return tuple(Tile(making.ref, prompt_of(runs[making.run_id])) for making in page.makings)
 
