@@ -21,6 +21,7 @@ from torch import nn
 from mutoscope.models.common.files import read_json
 from mutoscope.models.common.folder import config_class
 from mutoscope.platform.engine.card import ComponentSpec
+from mutoscope.platform.engine.finite import require_finite_weights
 from mutoscope.platform.engine.sampling import FlowSchedule
 from mutoscope.platform.errors import InvalidFolder
 
@@ -36,7 +37,7 @@ def load_components(
     other schedulers their configuration as a mapping.
 
     Raises:
-        InvalidFolder: a component's weights do not fill its class.
+        InvalidFolder: a component's weights do not fill its class, or hold NaN or infinity.
     """
     loaded: dict[str, Any] = {}
     with _quiet():
@@ -72,7 +73,9 @@ def load_module(spec: ComponentSpec, path: Path, *, device: torch.device, dtype:
             f"{path} lacks weights for {name}, first {problems[0]}: take the component from its source"
         )
     module.eval().requires_grad_(False)
-    return _own_memory(module.to(device))
+    module = _own_memory(module.to(device))
+    require_finite_weights(f"{spec.name} in {path}", module)
+    return module
 
 
 def _own_memory(module: nn.Module) -> nn.Module:

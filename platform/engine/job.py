@@ -89,6 +89,11 @@ class Job:
         return self._view, self._state
 
     @property
+    def at_step(self) -> int:
+        """The step of the node at work that comes next, from 1."""
+        return 1 if self._state is None else self._state.step + 1
+
+    @property
     def finished(self) -> bool:
         """Whether the program has ended."""
         return self._at == len(self._nodes)
@@ -185,7 +190,7 @@ class Job:
     def _require_finite(self, node: ComponentNode | LoopNode, outcome: Any) -> None:
         if self._next is not None and self._next.kind in JUDGES_ITSELF:
             return
-        at = "" if self._state is None else f" step {self._state.step + 1} of {self._state.total}"
+        at = "" if self._state is None else f" step {self.at_step} of {self._state.total}"
         using = f" ({', '.join(node.uses)})" if node.uses else ""
         try:
             require_finite(outcome, f"{node.name}{at}{using} of {self.request.card}")

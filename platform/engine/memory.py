@@ -25,7 +25,7 @@ MARGIN = 1.25
 FIRST_GUESS = 64 * 2**20
 """Bytes that a step of an unmeasured card is taken to need at least."""
 
-_POINTS = 16
+_POINTS = 64
 """Extents remembered per card and kind."""
 
 
@@ -165,19 +165,22 @@ class MemoryModel:
         guess = max(FIRST_GUESS, weights)
         return Need(max(found.held, guess // 8), max(found.peak, guess), measured=False)
 
-    def knows(self, card: str, kind: str, extent: float) -> bool:
-        """Whether that kind of step was measured at that extent."""
+    def knows(self, card: str, kind: str, extent: float, step: int) -> bool:
+        """Whether that kind of step was measured at that extent. What a loop keeps may grow with its steps,
+        counted from 1, so each doubling of their number is measured again."""
         growth = self._peaks.get(card, {}).get(kind)
-        return growth is not None and extent in growth.points
+        return growth is not None and step < 2 * growth.steps.get(extent, 0)
 
     def peak(self, card: str, kind: str, extent: float) -> int:
         """Bytes that a step of a measured kind takes at its peak; 0 if it was not measured."""
         growth = self._peaks.get(card, {}).get(kind)
         return 0 if growth is None else int(growth.at(extent) * MARGIN)
 
-    def observe(self, card: str, kind: str, extent: float, *, peak: int, held: int) -> None:
+    def observe(self, card: str, kind: str, extent: float, step: int = 1, *, peak: int, held: int) -> None:
         """Learn from a step that ran alone: its peak, and what its request kept after it."""
-        self._peaks.setdefault(card, {}).setdefault(kind, _Growth()).add(extent, peak)
+        growth = self._peaks.setdefault(card, {}).setdefault(kind, _Growth())
+        growth.add(extent, peak)
+        growth.steps[extent] = max(step, growth.steps.get(extent, 0))
         self._held.setdefault(card, _Growth()).add(extent, held)
 
 
@@ -186,12 +189,16 @@ class _Growth:
     """Bytes against extent: the most that was seen at each extent."""
 
     points: dict[float, int] = field(default_factory=dict)
+    steps: dict[float, int] = field(default_factory=dict)
+    """At each extent, the latest step of a loop that was measured."""
 
     def add(self, extent: float, size: int) -> None:
         self.points[extent] = max(size, self.points.get(extent, 0))
         if len(self.points) > _POINTS:
             # The ends carry the extrapolation; of those between, one is as good as another.
-            del self.points[sorted(self.points)[_POINTS // 2]]
+            middle = sorted(self.points)[_POINTS // 2]
+            del self.points[middle]
+            self.steps.pop(middle, None)
 
     def at(self, extent: float) -> float:
         """Never less than what a smaller extent took. Beyond the largest, a straight line through both ends,

@@ -150,10 +150,12 @@ class Stepper:
         """As `_run`, of a single plan, whose memory is measured."""
         job, plan = call.jobs[0], call.plans[0]
         card, weights = job.instance.card.id, weights_bytes(job.instance.components)
+        step = job.at_step
         with watching(job.instance.device) as peak:
             errors = self._run(call)
         if errors == [None]:
-            self._model.observe(card, plan.kind, job.extent, peak=peak.bytes, held=held_bytes(*job.held))
+            held = held_bytes(*job.held)
+            self._model.observe(card, plan.kind, job.extent, step, peak=peak.bytes, held=held)
             for other in self._queue:
                 if other.instance.card.id == card:
                     self._ledger.adjust(other, self._model.need(card, other.extent, weights))
@@ -182,7 +184,7 @@ class Stepper:
         """Whether the memory that such a step takes is known, or does not matter."""
         if self._ledger.budget is None:
             return True
-        return self._model.knows(job.instance.card.id, plan.kind, job.extent)
+        return self._model.knows(job.instance.card.id, plan.kind, job.extent, job.at_step)
 
     def _peak(self, job: Job, plan: WorkPlan) -> int:
         return self._model.peak(job.instance.card.id, plan.kind, job.extent)

@@ -93,7 +93,7 @@ def test_points_are_bounded_and_keep_the_ends() -> None:
     for at in range(1, 200):
         model.observe("c", "k", float(at), peak=at * 10, held=0)
     growth = model._peaks["c"]["k"]
-    assert len(growth.points) <= 17
+    assert len(growth.points) == len(growth.steps) <= 65
     assert {1.0, 199.0} <= set(growth.points)
     assert growth.at(398.0) == 3980.0
 
@@ -145,16 +145,17 @@ def test_measuring_changes_no_bytes() -> None:
     assert latent(watched) == latent(Engine().run(instance, row_request("r", passes=2)))
 
 
-def test_a_request_is_measured_once_per_size() -> None:
+def test_each_size_is_measured_once_and_whenever_a_loop_has_doubled_its_steps() -> None:
     engine, seen = Engine(budget=2**30), []
     instance = row_instance()
     observe = engine._model.observe
     engine._model.observe = lambda *key, **sizes: (seen.append(key), observe(*key, **sizes))  # type: ignore[method-assign, assignment]
     for name in "ab":
         engine.run(instance, row_request(name))
-    assert seen == [("row-toy", "text_encode", 64), ("row-toy", "denoise", 64)]
-    engine.run(instance, row_request("c", height=16))
-    assert seen[2:] == [("row-toy", "text_encode", 128), ("row-toy", "denoise", 128)]
+    denoise = [("row-toy", "denoise", 64, step) for step in (1, 2, 4)]
+    assert seen == [("row-toy", "text_encode", 64, 1), *denoise]
+    engine.run(instance, row_request("c", height=16, num_inference_steps=1))
+    assert seen[4:] == [("row-toy", "text_encode", 128, 1), ("row-toy", "denoise", 128, 1)]
 
 
 @pytest.mark.parametrize(
