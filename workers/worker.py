@@ -26,6 +26,7 @@ from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.errors import CatalogError, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
@@ -99,11 +100,12 @@ class Worker:
         self._calibrations = Calibrations(device.contract, Mode(settings.batching), settings.batch_rows)
         self._weighted = [card.id for card in cards if card.components]
         self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
-        self._engine = Engine()
         cache = WeightCache(store, settings.home / "cache" / "weights")
         self._residency = Residency(
             {card.id: card for card in cards}, store, cache, device, self._calibrations.prepare
         )
+        self._features = FeatureCache()
+        self._engine = Engine(node_cache=self._features, make_room=self._residency.free)
         self._executor = Executor(catalog, store, self.id)
         self._progress = ProgressReports(catalog, self.id)
         self._heartbeat = Heartbeat(
@@ -320,12 +322,13 @@ class Worker:
             log.warning("state=%s not written: %s", state, error)
 
     def _cards(self) -> dict[str, dict[str, Any]]:
-        resident = self._residency.weights()
+        resident, features = self._residency.weights(), self._features.stats.to_dict()
         return {
             card_id: {
                 "card_digest": self._card_digests[card_id],
                 **self._contract(card_id),
                 "weights": resident.get(card_id, {}),
+                "features": features,
             }
             for card_id in self._served
         }

@@ -28,7 +28,8 @@ class WorkerInfo:
         id: drawn per process.
         cards: card id to {"card_digest", "contract" (numeric contract, a mapping, for runs to be planned
             with), "contract_digest", "also_kept" (digests of further contracts it can keep), "weights"
-            (resident component to digest)}. A worker that is starting may not know its contract yet.
+            (resident component to digest), "features" (what its cache of node results did)}. A worker that is
+            starting may not know its contract yet.
         state: ``starting``, ``ready``, ``draining`` or ``stopped``; ``idle`` if the worker does not say.
         started_at, heartbeat_at: seconds since the epoch; filled by the catalog.
         age: seconds since the last heartbeat, by the database's clock; filled by the catalog.

@@ -104,6 +104,7 @@ def _workers(home: Home) -> list[dict[str, Any]]:
             "device": worker.device,
             "state": worker.state,
             "cards": sorted(worker.cards),
+            "features": next((facts.get("features") for facts in worker.cards.values()), None),
             "heartbeat_age": worker.age,
         }
         for worker in home.catalog.workers.alive(within_seconds=within)
@@ -136,3 +137,9 @@ def _print_status(report: dict[str, Any]) -> None:
         render.say(
             f"worker   {worker['id']}  {worker['state']}  {worker['device']}  {cards}  heard {heard} ago"
         )
+        if worker["features"] and worker["features"]["hit_rate"] is not None:
+            asked = worker["features"]["hits"] + worker["features"]["misses"]
+            kept = render.size(worker["features"]["bytes"])
+            render.say(
+                f"         {worker['features']['hit_rate']:.0%} of {asked} encodings were cached; {kept} kept"
+            )

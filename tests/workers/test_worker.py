@@ -196,3 +196,4 @@ class TestSelection:
         assert facts["contract_digest"] == numerics.contract_digest(shared.contract)
         assert facts["card_digest"] == numerics.card_digest(CARD)
         assert set(facts["weights"]) == {"net", "recipe"}
+        assert (facts["features"]["hits"], facts["features"]["hit_rate"]) == (0, None), "no card here has any"
