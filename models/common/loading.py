@@ -90,10 +90,10 @@ def _own_memory(module: nn.Module) -> nn.Module:
     return module
 
 
-def load_tokenizer(path: Path) -> Any:
-    """A tokenizer of the class its `tokenizer_config.json` names."""
+def load_tokenizer(path: Path, kind: Any = None) -> Any:
+    """A tokenizer of that class, or else of the one its `tokenizer_config.json` names."""
     name = read_json(path / "tokenizer_config.json").get("tokenizer_class")
-    kind = getattr(transformers, str(name), None) or transformers.AutoTokenizer
+    kind = kind or getattr(transformers, str(name), None) or transformers.AutoTokenizer
     try:
         return kind.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:

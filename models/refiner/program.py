@@ -73,6 +73,8 @@ def _fill(tokenizer: Any, state: DecodeState) -> dict[str, Any]:
     """The answer as text, and under a rollout as tokens."""
     text = tokenizer.decode(state.said, skip_special_tokens=True).strip()
     warnings = state.start.warnings
+    if not text:
+        warnings += ("the refiner wrote nothing",)
     if not state.stopped and state.start.stop_tokens:
         warnings += (f"the refiner was cut after {state.step} tokens: raise max_new_tokens",)
     return {"text": text, "tokens": _record(state) if state.start.capture else None, WARNINGS: warnings}

@@ -77,9 +77,7 @@ class Refiner:
             return {TEXT: state.given, SETTLED: state.settled, self.name: None}
         filled = self.loop.finalize(state.inner)
         warnings = tuple(f"{self.name}: {line}" for line in filled.get(WARNINGS, ()))
-        text = filled[TEXT]
-        if not text:
-            text, warnings = state.given, (*warnings, f"{self.name} wrote nothing: the text before it stands")
+        text = filled[TEXT] or state.given
         made = {name: value for name, value in filled.items() if name != WARNINGS}
         return {TEXT: text, SETTLED: text == state.given, self.name: made, WARNINGS: warnings}
 

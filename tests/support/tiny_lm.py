@@ -22,8 +22,6 @@ Family = Literal["qwen2", "llama"]
 
 WORDS = ["<pad>", "</s>", "<unk>", "<s>", "=>", ",", "a", "red", "blue", "green", "circle", "square", "cross"]
 WORDS += ["left", "right", "of", "above", "below", "on", "white", "black", "background", "and", "big"]
-VOCABULARY = 40
-"""Rows of the embedding; the tokenizer has fewer tokens."""
 CONTEXT = 48
 RECIPE = {"template": "{prompt} =>", "max_new_tokens": 8}
 CHAT_TEMPLATE = (
@@ -58,7 +56,7 @@ def save_tiny_lm(
     torch.manual_seed(seed)
     model = model_class(
         config_class(
-            vocab_size=VOCABULARY,
+            vocab_size=len(WORDS),
             hidden_size=32,
             intermediate_size=48,
             num_hidden_layers=2,
