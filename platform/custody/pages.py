@@ -7,6 +7,7 @@
 
 Pages are derived from the catalog and may be deleted and written again. They hold no bytes of artifacts:
 pictures are links to ``objects/``, relative ones, so that a page works wherever the store can be looked at.
+Sounds are drawn besides, see `pages_sound`.
 
 Indexes are written by whoever ends a run, many processes at once. Nobody edits one: each derives it from the
 catalog, writes it, and derives it again until what is there is what would be written. Of two writers the
@@ -28,6 +29,7 @@ from mutoscope.platform.custody import pages_index
 from mutoscope.platform.custody.pages_facts import gather
 from mutoscope.platform.custody.pages_path import INDEX, MANIFEST, day_folder, page_of, workflow_folder
 from mutoscope.platform.custody.pages_render import HTML, JSON, Links, manifest_json, render
+from mutoscope.platform.custody.pages_sound import draw_sounds
 from mutoscope.platform.errors import InvalidInput, InvalidParameter
 
 _SETTLE = 8
@@ -115,7 +117,8 @@ class Pages:
         )
         facts = gather(self._catalog, record)
         shown = until.strftime("%-d %B %Y, %H:%M UTC")
-        return render("run.html", links, view=facts, trail=(), until=shown)
+        sounds = draw_sounds(self._store, facts)
+        return render("run.html", links, view=facts, sounds=sounds, trail=(), until=shown)
 
     def _presign(self, digest: str, seconds: int) -> str:
         url = self._store.presigned_url(digest, seconds)
@@ -128,7 +131,8 @@ class Pages:
 
     def _write_run(self, record: WorkflowRecord) -> int:
         facts = gather(self._catalog, record)
-        page = render("run.html", Links.within(facts.folder), view=facts, trail=_trail(record))
+        sounds = draw_sounds(self._store, facts)
+        page = render("run.html", Links.within(facts.folder), view=facts, sounds=sounds, trail=_trail(record))
         return self._write_if_other(f"{facts.folder}/{MANIFEST}", manifest_json(facts.to_dict()), JSON) | (
             self._write_if_other(f"{facts.folder}/{INDEX}", page, HTML)
         )

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.custody.pages_path import MANIFEST, folder_of, relative, subject
+from mutoscope.platform.reward import told
 from mutoscope.platform.wording import byte_size, excerpt
 
 HTML, JSON = "text/html; charset=utf-8", "application/json"
@@ -134,12 +135,19 @@ def _value(value: Any) -> str:
 
 
 def _dimensions(ref: Any) -> str:
-    """``64 × 64, 16 frames``: what the artifact's own facts say."""
+    """``64 × 64, 16 frames`` or ``score 0.9312``: what the artifact's own facts say."""
     meta, parts = ref.meta, []
+    if ref.kind == "reward":
+        parts.append(told(meta))
     if meta.get("width") and meta.get("height"):
         parts.append(f"{meta['width']} × {meta['height']}")
     if meta.get("frames"):
         parts.append(f"{meta['frames']} frames")
     if meta.get("fps"):
         parts.append(f"{meta['fps']:g} fps")
+    if meta.get("channels") and meta.get("sample_rate"):
+        channels = {1: "mono", 2: "stereo"}.get(meta["channels"], f"{meta['channels']} channels")
+        parts.append(f"{channels}, {meta['sample_rate'] / 1000:g} kHz")
+    if ref.kind == "audio" and meta.get("seconds"):
+        parts.append(f"{meta['seconds']:.3g} s")
     return ", ".join(parts)

@@ -24,6 +24,7 @@ from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import Outcome
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.reward import told
 from mutoscope.platform.wording import markdown_table
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def describe_progress(run: RunRecord) -> tuple[float, str]:
 async def publish_outcome(
     runtime: Runtime, outcome: Outcome, client: PrefectClient, turn: asyncio.Lock
 ) -> None:
-    """A picture of each image or video that the run made, and a summary if it was computed for this."""
+    """A picture of each image, video or sound that the run made, each score, and a summary if it was computed
+    for this."""
     card = outcome.run.card
     artifacts: list[Artifact] = []
     for slot, ref in outcome.outputs.items():
@@ -157,6 +159,11 @@ async def publish_outcome(
             page = runtime.page_url(ref.digest)
             artifacts.append(
                 ImageArtifact(key=f"{card}-{slot}", description=f"[{ref}]({page})", image_url=url)
+            )
+        if ref.kind == "reward":
+            said = f"**{told(ref.meta)}** {_linked(runtime, ref)}"
+            artifacts.append(
+                MarkdownArtifact(key=f"{card}-{slot}", description=told(ref.meta), markdown=said)
             )
     if outcome.disposition != "hit":
         artifacts.append(
@@ -171,7 +178,7 @@ async def publish_outcome(
 
 def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
     url = runtime.bytes_url(ref.digest)
-    if url is None or ref.kind not in ("image", "video"):
+    if url is None or ref.kind not in ("image", "video", "audio"):
         return None
     return url if ref.kind == "image" else f"{url}/poster"
 
