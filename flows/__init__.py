@@ -1,13 +1,22 @@
 """Prefect flows, grouped by purpose.
 
     parameters   the annotated types that become a workflow's form
-    generate/    flows that make media
+    generate/    flows that make media, and score it
     maintenance/ flows that keep the platform in order
 
 Importing this package registers every workflow. It needs no GPU stack.
 """
 
-from mutoscope.flows.generate import image_to_video, text_to_image, text_to_video
+from mutoscope.flows.generate import image_to_video, score, text_to_image, text_to_video
 from mutoscope.flows.maintenance import collect, reap, train_starter, verify
 
-__all__ = ["collect", "image_to_video", "reap", "text_to_image", "text_to_video", "train_starter", "verify"]
+__all__ = [
+    "collect",
+    "image_to_video",
+    "reap",
+    "score",
+    "text_to_image",
+    "text_to_video",
+    "train_starter",
+    "verify",
+]

@@ -6,7 +6,7 @@ A value left empty (None) takes the recipe's: what the weights were trained for.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,7 @@ from mutoscope.platform.refs import ArtifactRef
 MAX_PROMPT = 2000
 _SIZE = r"^[1-9]\d{0,4}x[1-9]\d{0,4}$"
 _IMAGE = r"^(image:)?[0-9a-fA-F]{4,64}$"
+_VIDEO = r"^(video:)?[0-9a-fA-F]{4,64}$"
 
 
 def _spelled(pattern: str, remedy: str) -> BeforeValidator:
@@ -120,6 +121,49 @@ ImageReference = Annotated[
         title="Image",
         json_schema_extra={"artifact": "image", "pattern": _IMAGE},
         description="An image in the catalog: image:3fa9c1d2e4f5, or any unique beginning of it.",
+    ),
+]
+
+
+OptionalImage = Annotated[
+    str | None,
+    _spelled(_IMAGE, "use a reference such as image:3fa9c1d2e4f5"),
+    BeforeValidator(_full_reference),
+    Field(
+        title="Image",
+        json_schema_extra={"artifact": "image", "pattern": _IMAGE},
+        description="An image in the catalog, such as image:3fa9c1d2e4f5. Empty where a video is given.",
+    ),
+]
+
+OptionalVideo = Annotated[
+    str | None,
+    _spelled(_VIDEO, "use a reference such as video:3fa9c1d2e4f5"),
+    BeforeValidator(_full_reference),
+    Field(
+        title="Video",
+        json_schema_extra={"pattern": _VIDEO},
+        description="A video in the catalog, such as video:3fa9c1d2e4f5. Empty where an image is given.",
+    ),
+]
+
+RewardCard = Annotated[
+    Literal["reward-scene", "reward-ocr", "reward-clip"],
+    Field(
+        title="Reward",
+        description="reward-scene: does it show the starter scene? reward-ocr: is the text written in it? "
+        "reward-clip: how near is it to the words?",
+    ),
+]
+
+Wanted = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True),
+    Field(
+        title="Wanted",
+        min_length=1,
+        max_length=MAX_PROMPT,
+        description="What the sample is held against: a prompt, or the text that reward-ocr should read.",
     ),
 ]
 

@@ -25,8 +25,8 @@
     ├── SyncFailed                     a weight sync was undone; the earlier weights go on serving
     └── RunError
         ├── RunFailed
-        ├── RunCancelled
-        └── ScoreTimeout               a reward card's time limit has passed
+        │   └── ScoreTimeout           a reward card's time limit has passed
+        └── RunCancelled
 
 A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
 pickling and the trip through an orchestrator's state message unchanged.
@@ -164,5 +164,5 @@ class RunCancelled(RunError):
     """The run was cancelled."""
 
 
-class ScoreTimeout(RunError):
+class ScoreTimeout(RunFailed):
     """A scorer took longer than its request allows. Says nothing about the sample."""

@@ -95,6 +95,14 @@ class Reward:
             raise InvalidParameter("reward", value, "use the JSON of an artifact of kind reward") from None
 
 
+def told(meta: Mapping[str, Any]) -> str:
+    """What an artifact's facts tell of a reward, in a word or two: ``score 0.9312`` or ``timeout``; nothing
+    where they tell nothing."""
+    if isinstance(meta.get("score"), int | float):
+        return f"score {meta['score']:.4f}"
+    return str(meta.get("status", ""))
+
+
 def _plain(value: Any) -> Any:
     """Numbers that JSON does not know become text, also within lists and mappings."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,8 +1,9 @@
-"""Flows that make media.
+"""Flows that make media, and score it.
 
     text_to_image    prompt -> image
     image_to_video   image and prompt -> video
     text_to_video    prompt -> image -> video
+    score            image or video, and what is wanted -> reward
 
 One file each, named after its flow.
 """

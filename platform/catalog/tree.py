@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from mutoscope.platform.catalog.graph import ArtifactNode, Edge, LineageGraph
 from mutoscope.platform.catalog.records import RunRecord
+from mutoscope.platform.reward import told
 from mutoscope.platform.wording import byte_size, several
 
 SIBLINGS = 8
@@ -180,4 +181,6 @@ def _describe_artifact(artifact: ArtifactNode) -> str:
     gone = "" if artifact.present else "  (bytes collected)"
     parts = artifact.parts
     of = f"  {several(parts.count, 'part')}, {byte_size(parts.size)}" if parts else ""
+    if artifact.ref.kind == "reward" and (said := told(artifact.ref.meta)):
+        of += f"  {said}"
     return f"{names}  {artifact.ref}{of}{gone}" if names else f"{artifact.ref}{of}{gone}"

@@ -166,8 +166,11 @@ def report(
     home: Home, finished: WorkflowRecord, seconds: float, *, output: Path | None = None, json: bool = False
 ) -> dict[str, Path]:
     """Print a finished workflow's outputs, saving them if asked. Returns the saved files by output name."""
+    from mutoscope.platform.reward import told
+
     outputs = {name: _artifact(home, digest) for name, digest in (finished.outputs or {}).items()}
     saved = save_outputs(home, outputs, output) if output is not None else {}
+    warnings = _warnings(home, finished)
     if json:
         render.emit_json(
             {
@@ -180,12 +183,17 @@ def report(
                     | {"url": home.artifact_url(ref.digest), "file": _text(saved.get(name))}
                     for name, ref in outputs.items()
                 },
+                "warnings": warnings,
             }
         )
         return saved
+    for warning in warnings:
+        render.say(f"{'note':<12} {warning['card']}: {warning['warning']}")
     for name, ref in outputs.items():
         local = saved.get(name) or home.store.local_path(ref.digest)
         render.say(f"{name:<12} {ref}  {local or home.store.url(ref.digest)}")
+        if ref.kind == "reward":
+            render.say(f"{'':<12} {told(ref.meta)}")
         if url := home.artifact_url(ref.digest):
             render.say(f"{'':<12} {url}")
     render.say(f"{'took':<12} {render.seconds(seconds)}")
@@ -193,6 +201,16 @@ def report(
     if url := flow_run_url(home, finished):
         render.say(f"{'flow run':<12} {url}")
     return saved
+
+
+def _warnings(home: Home, finished: WorkflowRecord) -> list[dict[str, str]]:
+    """What its engine runs have to say although they succeeded, those that the memo answered included."""
+    asked = home.catalog.runs.get_many(home.catalog.calls.asked(finished.id))
+    return [
+        {"run": run.id, "card": run.card or run.kind, "warning": line}
+        for run in sorted(asked.values(), key=lambda run: run.id)
+        for line in run.warnings or ()
+    ]
 
 
 def save_outputs(home: Home, outputs: Mapping[str, ArtifactRef], folder: Path) -> dict[str, Path]:

@@ -6,6 +6,7 @@
     engine_run     one engine run as a Prefect task (or as a plain await outside any flow)
     submit         the same without Prefect: plan, enqueue or attach, wait
     plan           what a run is: pinned weights, resolved parameters, memo key
+    scoring        a reward for a sample, whatever happens to the run
     replay         an artifact made again from its record
     context        which workflow is executing here
     runtime        the process's handles: settings, catalog, store

@@ -24,6 +24,7 @@ from mutoscope.platform.ids import new_id
 from mutoscope.platform.orchestration.importing import put_recipe
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.reward import Reward
 
 CONTRACT = {"device": "fake", "dtype": "float32", "mode": "bitwise", "threads": 1, "versions": {}}
 _IDLE_SECONDS = 0.002
@@ -63,6 +64,9 @@ def _value(kind: str, generator: np.random.Generator) -> tuple[object, Mapping[s
             return generator.integers(0, 256, (16, 16, 3), dtype=np.uint8), {}
         case "video":
             return generator.integers(0, 256, (4, 16, 16, 3), dtype=np.uint8), {"fps": 8}
+        case "reward":
+            reward = Reward.of("fake", "", float(generator.random()))
+            return reward.to_json(), reward.meta
     return generator.standard_normal((2, 2)).astype(np.float32), {}
 
 

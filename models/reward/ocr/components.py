@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mutoscope.models.reward.ocr.card import CARD
 from mutoscope.models.reward.ocr.folder import EXTRA, model_file
 from mutoscope.platform.errors import InvalidFolder, InvalidInput
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_SIDE = 960
 """Text is looked for at this size or less, pixels."""
@@ -38,6 +40,7 @@ class Reader:
             ) from None
         cv2.setNumThreads(1)
         one_thread = {f"EngineConfig.onnxruntime.{pool}_op_num_threads": 1 for pool in ("intra", "inter")}
+        # RapidOCR keeps the parts it is asked to run, so every call says them all.
         self._ocr = RapidOCR(
             params={
                 **one_thread,
@@ -53,9 +56,14 @@ class Reader:
             }
         )
 
+        # It opens a model when it first needs it; the files may be gone by then.
+        blank = np.zeros((48, 96, 3), np.uint8)
+        self._ocr(blank, use_det=True, use_cls=False, use_rec=False)
+        self._ocr(blank, use_det=False, use_cls=False, use_rec=True)
+
     def read(self, image: NDArray[np.uint8]) -> list[Line]:
         """The lines of text in a picture, uint8 (H, W, 3) in RGB."""
-        found = self._ocr(np.ascontiguousarray(image[:, :, ::-1]))
+        found = self._ocr(np.ascontiguousarray(image[:, :, ::-1]), use_det=True, use_cls=False, use_rec=True)
         if found.txts is None:
             return []
         return [Line(text, float(score)) for text, score in zip(found.txts, found.scores, strict=True)]

@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from mutoscope.models.reward.common.loop import KIND, Unscorable, Verdict, reward_program
-from mutoscope.models.reward.common.sample import count_of, frames_of
+from mutoscope.models.reward.common.sample import Frames, count_of, frames_of
 from mutoscope.models.reward.ocr.card import CARD, OcrRecipe
-from mutoscope.models.reward.ocr.components import Line, Reader
+from mutoscope.models.reward.ocr.components import MOST_SIDE, Line, Reader
 from mutoscope.models.reward.ocr.distance import normalised, similarity
 from mutoscope.models.reward.ocr.folder import installed
 from mutoscope.platform.engine.loop import BuildContext, Program, WorkPlan
@@ -60,30 +60,37 @@ class OcrReward:
         request: Request = slots["request"]
         return [WorkPlan(KIND, (), partial(self.read, request, at), COST) for at in range(count_of(request))]
 
-    def read(self, request: Request, at: int) -> list[Line] | Unscorable:
+    def read(self, request: Request, at: int) -> list[Line] | str:
         """The lines of one frame; where the reader fails at these pixels, why."""
-        image = Image.fromarray(np.ascontiguousarray(frames_of(request)[at]))
-        factor = -(-self.recipe.least_side // min(image.size))
-        if factor > 1:
-            image = image.resize((image.width * factor, image.height * factor), Image.Resampling.LANCZOS)
+        image = enlarged(frames_of(request)[at], self.recipe.least_side)
         try:
-            return self.reader.read(np.asarray(image))
+            return self.reader.read(image)
         except MemoryError:
             raise
         except (
             Exception
         ) as error:  # the reader's own checks, OpenCV's and ONNX Runtime's: of the pixels alone
-            return Unscorable(f"the reader failed: {type(error).__name__}: {str(error)[-300:]}")
+            return f"the reader failed: {type(error).__name__}: {str(error)[-300:]}"
 
-    def conclude(self, slots: Mapping[str, Any], results: Sequence[list[Line] | Unscorable]) -> Verdict:
+    def conclude(self, slots: Mapping[str, Any], results: Sequence[list[Line] | str]) -> Verdict:
         parameters = slots["request"].parameters
         match_case = parameters["match_case"]
         wanted = normalised(parameters["text"], match_case=match_case)
         texts, similarities = [], []
         for lines in results:
-            if isinstance(lines, Unscorable):
-                raise lines
+            if isinstance(lines, str):
+                raise Unscorable(lines)
             sure = [line.text for line in lines if line.confidence >= self.recipe.confidence]
             texts.append(" ".join(sure))
             similarities.append(similarity(normalised(texts[-1], match_case=match_case), wanted))
         return Verdict(float(np.mean(similarities)), {"read": texts, "similarity": similarities})
+
+
+def enlarged(frame: Frames, least_side: int) -> Frames:
+    """A picture (H, W, 3) whose shorter side has `least_side` pixels or more, unless that makes the longer
+    one larger than text is looked for at."""
+    image = Image.fromarray(np.ascontiguousarray(frame))
+    factor = min(-(-least_side // min(image.size)), MOST_SIDE // max(image.size))
+    if factor < 2:
+        return frame
+    return np.asarray(image.resize((image.width * factor, image.height * factor), Image.Resampling.LANCZOS))

@@ -1,0 +1,20 @@
+"""A score for a picture or a video that is already there."""
+
+from __future__ import annotations
+
+from mutoscope.flows.parameters import OptionalImage, OptionalVideo, RewardCard, Wanted
+from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.workflow import workflow
+from mutoscope.platform.refs import ArtifactRef
+
+TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "prompt"}
+"""Which parameter of each card says what a sample is held against."""
+
+
+@workflow("reward.score", requires=list(TARGETS))
+async def score(
+    reward: RewardCard, wanted: Wanted, image: OptionalImage = None, video: OptionalVideo = None
+) -> ArtifactRef:
+    """Score one picture or video. The reward says why where there is no score."""
+    outputs = await engine_run(reward, image=image, video=video, **{TARGETS[reward]: wanted})
+    return outputs["reward"]
