@@ -7,16 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mutoscope.models.starter.trainers import IMAGE_TRAINER, SHIPPED_SEEDS, TRAINED, VIDEO_TRAINER
+from mutoscope.models.starter.trainers import (
+    IMAGE_TRAINER,
+    REFINER_TRAINER,
+    SHIPPED_SEEDS,
+    TRAINED,
+    VIDEO_TRAINER,
+)
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.weights import publish_trained
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
 
-TRAINERS = {"image": IMAGE_TRAINER.id, "video": VIDEO_TRAINER.id}
+TRAINERS = {"image": IMAGE_TRAINER.id, "video": VIDEO_TRAINER.id, "refiner": REFINER_TRAINER.id}
 
-Model = Annotated[Literal["image", "video"], Field(title="Model", description="Which of the two to train.")]
+Model = Annotated[
+    Literal["image", "video", "refiner"], Field(title="Model", description="Which of them to train.")
+]
 TrainSeed = Annotated[
     int | None,
     Field(
@@ -25,7 +33,12 @@ TrainSeed = Annotated[
 ]
 StageSteps = Annotated[
     int | None,
-    Field(title="Steps", ge=1, le=1_000_000, description="Empty: the recipe's, a training of about an hour."),
+    Field(
+        title="Steps",
+        ge=1,
+        le=1_000_000,
+        description="Empty: the recipe's. Only for a model with this stage.",
+    ),
 ]
 Alias = Annotated[
     str,
@@ -47,6 +60,7 @@ async def train_starter(
     text_steps: StageSteps = None,
     dit_steps: StageSteps = None,
     bank_size: StageSteps = None,
+    lm_steps: StageSteps = None,
     alias: Alias = "candidate",
 ) -> dict[str, ArtifactRef]:
     """Train a starter model and publish its components as weight versions.
@@ -55,14 +69,18 @@ async def train_starter(
     weights by component.
     """
     trainer = TRAINERS[model]
+    steps = {
+        "vae_steps": vae_steps,
+        "polish_steps": polish_steps,
+        "text_steps": text_steps,
+        "dit_steps": dit_steps,
+        "bank_size": bank_size,
+        "lm_steps": lm_steps,
+    }
     made = await engine_run(
         trainer,
         seed=SHIPPED_SEEDS[trainer] if train_seed is None else train_seed,
-        vae_steps=vae_steps,
-        polish_steps=polish_steps,
-        text_steps=text_steps,
-        dit_steps=dit_steps,
-        bank_size=bank_size,
+        **{name: count for name, count in steps.items() if count is not None},
     )
     await asyncio.to_thread(publish_trained, get_runtime(), TRAINED[trainer], made, alias=alias)
     outputs: dict[str, Any] = {role: ref for role, ref in made.items() if ":" not in role}

@@ -3,6 +3,7 @@
 ``grammar`` says what can be asked for, ``render`` and ``motion`` draw it, ``checker`` judges pictures from
 pixels alone (it shares no code with the renderer). ``tokenizer``, ``text``, ``image_vae`` and ``image_dit``
 are the stages of the image model; each is a ``stage.Stage``, run in order by the recipe in
-``image_recipe``. The trained folders live in ``weights/`` in diffusers format; ``evaluate`` measures them
-on held-out captions.
+``image_recipe``. ``terse`` is the language of hasty prompts, which the refiner of ``refiner_lm`` writes out
+in full. The trained folders live in ``weights/`` as their libraries save them; ``evaluate``,
+``video_evaluate`` and ``refiner_evaluate`` measure them on what is held out.
 """

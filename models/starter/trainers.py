@@ -1,8 +1,8 @@
-"""Training the starter models as runs: two cards whose outputs are weights.
+"""Training the starter models as runs: cards whose outputs are weights.
 
 A training is declared like any other work, so it is queued, claimed under a lease, watched, cancelled and
 remembered like any other, and its weights have a lineage. A trainer has no components; its recipe is the
-training's configuration in `image_recipe` or `video_recipe`. No torch here.
+training's configuration in `image_recipe`, `video_recipe` or `refiner_recipe`. No torch here.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ class TrainerParameters(BaseModel):
         None, ge=1, le=1_000_000, description="Steps of the decoder's last training, all else frozen."
     )
     bank_size: int | None = Field(None, ge=64, le=1_000_000, description="Clips or pictures kept as latents.")
+
+
+class RefinerTrainerParameters(BaseModel):
+    """Steps of the only stage. None takes the stage's own number: minutes on one core."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    lm_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the language model.")
 
 
 def _weights(*components: str) -> tuple[Slot, ...]:
@@ -77,10 +85,25 @@ VIDEO_TRAINER = Card(
     run_kind="train_step",
 )
 
-TRAINED = {IMAGE_TRAINER.id: "flux-t2i", VIDEO_TRAINER.id: "wan-i2v"}
+REFINER_TRAINER = Card(
+    id="starter-refiner-trainer",
+    title="Trains the starter weights of refiner-lm",
+    components=(),
+    inputs=(),
+    outputs=_weights("llm", "tokenizer"),
+    parameters=RefinerTrainerParameters,
+    recipe=TrainerRecipe,
+    inspector=f"{__name__}:inspect",
+    loader=f"{__name__}:load",
+    builder="mutoscope.models.starter.training:build_refiner",
+    sources=("mutoscope.models.starter",),
+    run_kind="train_step",
+)
+
+TRAINED = {IMAGE_TRAINER.id: "flux-t2i", VIDEO_TRAINER.id: "wan-i2v", REFINER_TRAINER.id: "refiner-lm"}
 """Which card a trainer makes weights for."""
 
-SHIPPED_SEEDS = {IMAGE_TRAINER.id: 11, VIDEO_TRAINER.id: 20}
+SHIPPED_SEEDS = {IMAGE_TRAINER.id: 11, VIDEO_TRAINER.id: 20, REFINER_TRAINER.id: 31}
 """The seeds from which the recipes of the shipped weights count."""
 
 

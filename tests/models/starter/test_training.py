@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mutoscope.models.registry import get_card
-from mutoscope.models.starter.trainers import IMAGE_TRAINER, TRAINED, VIDEO_TRAINER
+from mutoscope.models.starter.trainers import IMAGE_TRAINER, REFINER_TRAINER, TRAINED, VIDEO_TRAINER
 from mutoscope.platform import settings
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
@@ -71,6 +71,18 @@ def test_a_training_makes_every_component_of_the_card_it_trains(card: Card, home
     paths = {name: folder / name for name, output in result.outputs.items() if output.kind == "weights"}
     loaded = load_instance(trained, paths, recipe=result.outputs["recipe"].value)
     assert loaded.recipe.sizes == ((64, 64),)
+
+
+def test_a_refiners_training_makes_both_components(home: Path) -> None:
+    """They lie in one folder, and load as two."""
+    short = Request("refiner", REFINER_TRAINER.id, {}, {"lm_steps": 3}, seed=31)
+    result = Engine().run(instance(REFINER_TRAINER), short)
+    assert set(result.outputs) == {"llm", "tokenizer", "recipe"}
+    assert set(result.outputs["llm"].value) == {"config.json", "generation_config.json", "model.safetensors"}
+    folder = folder_of(result, home / "trained")
+    paths = {name: folder / name for name in ("llm", "tokenizer")}
+    loaded = load_instance(get_card("refiner-lm"), paths, recipe=result.outputs["recipe"].value)
+    assert loaded.recipe.max_new_tokens == 24
 
 
 def test_a_training_that_was_cut_short_ends_on_the_same_weights(home: Path) -> None:
