@@ -97,8 +97,8 @@ def _check_audio(contents: Contents) -> None:
     transformer, vae = contents.configs["transformer"], contents.configs["audio_vae"]
     features = vae.get("latent_channels", 8) * (_mel_bins(vae) // MEL_RATIO)
     for name in ("audio_in_channels", "audio_out_channels"):
-        ours = ("transformer", name, transformer.get(name) or 128)
-        require_equal(contents, ours, ("audio_vae", f"latent_channels x mel_bins / {MEL_RATIO}", features))
+        found = ("transformer", name, transformer.get(name) or 128)
+        require_equal(contents, found, ("audio_vae", f"latent_channels x mel_bins / {MEL_RATIO}", features))
     require_equal(
         contents,
         ("audio_vae", "base_channels", vae.get("base_channels", 128)),

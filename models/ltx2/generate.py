@@ -134,8 +134,8 @@ class Generate:
         if state.level == stage.steps:
             if state.second is None:
                 return Done()
-            shape = (grid.frames, grid.height, grid.width)
-            return WorkPlan("upsample", shape, partial(self.upsample, state))
+            size = (grid.frames, grid.height, grid.width)
+            return WorkPlan("upsample", size, partial(self.upsample, state))
         name = list(stage.calls)[len(state.answers)]
         pair = stage.texts if name == PROMPT else stage.texts[-1:]
         shape = (grid.frames, grid.height, grid.width, grid.moments, len(pair), pair[0].mask_BS.shape[1])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import av
@@ -69,14 +70,15 @@ def decode(data: bytes) -> Samples:
 
 def read(data: bytes) -> tuple[Samples, int]:
     """The samples and how many make a second. Raises InvalidParameter."""
-    header = _HEADER.unpack_from(data) if len(data) >= _HEADER.size else ()
-    if not header or (header[0], *header[2:6], header[10:13]) != _our_marks():
-        return _read_any(data)
-    channels, rate, size = header[6], header[7], header[16]
-    if size != len(data) - _HEADER.size:
-        raise InvalidParameter("audio", f"{len(data)} bytes", "use a whole WAV file (it was cut short)")
-    interleaved_NC = np.frombuffer(data, "<f4", offset=_HEADER.size).reshape(-1, channels)
-    return np.ascontiguousarray(interleaved_NC.T), rate
+    if len(data) >= _HEADER.size:
+        fields: Sequence[int] = _HEADER.unpack_from(data)
+        channels, rate, count, size = fields[6], fields[7], fields[14], fields[16]
+        if channels in CHANNELS and rate <= _MOST_RATE and data.startswith(_header(channels, rate, count)):
+            if size != len(data) - _HEADER.size:
+                raise InvalidParameter("audio", f"{len(data)} bytes", "use a whole WAV file (it was cut)")
+            interleaved_NC = np.frombuffer(data, "<f4", offset=_HEADER.size).reshape(count, channels)
+            return np.ascontiguousarray(interleaved_NC.T), rate
+    return _read_any(data)
 
 
 def samples_digest(samples_CN: Samples) -> str:
@@ -113,35 +115,18 @@ def checked_rate(rate: Any) -> int:
 
 def _wav(samples_CN: Samples, rate: int) -> bytes:
     channels, count = samples_CN.shape
+    most = _MOST_BYTES // (channels * _ITEM_BYTES)
+    if count > most:
+        raise InvalidParameter("audio", f"{count} samples", f"use {most} or fewer")
+    return _header(channels, rate, count) + np.ascontiguousarray(samples_CN.T, "<f4").tobytes()
+
+
+def _header(channels: int, rate: int, count: int) -> bytes:
     stride = channels * _ITEM_BYTES
     size = count * stride
-    if size > _MOST_BYTES:
-        raise InvalidParameter("audio", f"{count} samples", f"use {_MOST_BYTES // stride} or fewer")
-    riff, wave, fmt, length, kind, (bits, extra, fact) = _our_marks()
-    header = _HEADER.pack(
-        riff,
-        _HEADER.size - 8 + size,
-        wave,
-        fmt,
-        length,
-        kind,
-        channels,
-        rate,
-        rate * stride,
-        stride,
-        bits,
-        extra,
-        fact,
-        4,
-        count,
-        b"data",
-        size,
-    )
-    return header + np.ascontiguousarray(samples_CN.T, "<f4").tobytes()
-
-
-def _our_marks() -> tuple[Any, ...]:
-    return (b"RIFF", b"WAVE", b"fmt ", 18, _IEEE_FLOAT, (8 * _ITEM_BYTES, 0, b"fact"))
+    riff = (b"RIFF", (_HEADER.size - 8 + size) % 2**32, b"WAVE")
+    layout = (_IEEE_FLOAT, channels, rate, rate * stride, stride, 8 * _ITEM_BYTES, 0)
+    return _HEADER.pack(*riff, b"fmt ", 18, *layout, b"fact", 4, count, b"data", size % 2**32)
 
 
 def _read_any(data: bytes) -> tuple[Samples, int]:

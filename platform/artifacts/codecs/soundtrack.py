@@ -54,12 +54,12 @@ class Soundtrack:
         self._rate = clip.sample_rate
         self._packets = deque([*stream.encode(frame), *stream.encode(None)])
 
-    def until(self, seconds: Fraction) -> Iterator[Packet]:
+    def until(self, seconds: Fraction) -> Iterator[Packet[AudioStream]]:
         """The packets that begin before then, but for those already given."""
         while self._packets and Fraction(self._packets[0].pts or 0, self._rate) < seconds:
             yield self._packets.popleft()
 
-    def rest(self) -> Iterator[Packet]:
+    def rest(self) -> Iterator[Packet[AudioStream]]:
         """What is left."""
         while self._packets:
             yield self._packets.popleft()
