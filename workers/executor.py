@@ -69,7 +69,9 @@ class Executor:
         stored = {"worker.outputs": time.perf_counter() - started}
         faults.hit("worker.after_put")
         spent = {**timings, **result.timings, **stored}
-        self._catalog.runs.succeed(run.id, self._worker_id, outputs, spent, members=members)
+        self._catalog.runs.succeed(
+            run.id, self._worker_id, outputs, spent, members=members, warnings=result.warnings
+        )
         faults.hit("worker.after_succeed")
         return outputs
 

@@ -7,7 +7,7 @@ written and compared by the database's clock alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
@@ -171,6 +171,7 @@ class Claims:
         timings: Mapping[str, float] | None = None,
         *,
         members: Mapping[str, Members] | None = None,
+        warnings: Sequence[str] = (),
     ) -> RunRecord:
         """Record outputs (their bytes are stored already), generated edges and the state, in one transaction.
 
@@ -179,13 +180,14 @@ class Claims:
 
         Args:
             members: what the containers among the outputs hold, by the container's digest.
+            warnings: lines that the run's user should read all the same.
 
         Raises:
             LeaseLost: the run is not the worker's; nothing is recorded.
         """
         digests = {slot: ref.digest for slot, ref in outputs.items()}
         with self._database.write(news=True) as connection:
-            run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, error=None)
+            run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, warnings=warnings)
             record_all(self._database, connection, outputs.values())
             add_edges(connection, run_id, "generated", digests)
             record_members(self._database, connection, members or {})
@@ -262,13 +264,15 @@ def _finish(
     worker_id: str,
     state: str,
     *,
-    error: Mapping[str, Any] | None,
+    error: Mapping[str, Any] | None = None,
     timings: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
 ) -> RunRecord:
     values = {
         "state": state,
         "error": dict(error) if error is not None else None,
         "timings": dict(timings) if timings is not None else None,
+        "warnings": list(warnings) or None,
     }
     row = connection.execute(_FINISH, {"run": run_id, "owner": worker_id, **values}).one_or_none()
     if row is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,7 +57,8 @@ class RunSpec:
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A row of `runs`, column by column in the table's order. Times are seconds since the epoch by the
-    database's clock; `timings` are seconds per node."""
+    database's clock; `timings` are seconds per node; `warnings` are lines that its user should read although
+    it succeeded."""
 
     id: str
     kind: str
@@ -88,6 +89,7 @@ class RunRecord:
     finished_at: float | None
     timings: Mapping[str, float] | None
     error: Mapping[str, Any] | None
+    warnings: Sequence[str] | None = None
 
     @property
     def finished(self) -> bool:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, column, inspect, select, table, text
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.errors import CatalogError, SchemaMismatch
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in `migrations/versions`; kept here so that opening a catalog need not import
 Alembic."""
 

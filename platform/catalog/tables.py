@@ -131,6 +131,7 @@ runs = Table(
     Column("finished_at", Double),
     Column("timings", _JSON),  # seconds per program node
     Column("error", _JSON),  # of the last attempt
+    Column("warnings", _JSON),  # lines that its user should read although it succeeded; null: none
     CheckConstraint("state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
     CheckConstraint(
         "state <> 'running' or (worker is not null and lease_expires_at is not null)", name="owned"

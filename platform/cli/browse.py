@@ -214,6 +214,7 @@ def describe_run(home: Home, run: RunRecord) -> dict[str, Any]:
         "used": _used(home, run),
         "generated": {slot: str(ref) for slot, ref in outputs.items()},
         "parameters": dict(run.parameters),
+        "warnings": list(run.warnings or ()),
         "timings": {name: render.seconds(value) for name, value in (run.timings or {}).items()},
         "key parts": dict(run.key_parts or {}),
         "error": dict(run.error or {}),

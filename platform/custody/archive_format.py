@@ -139,9 +139,14 @@ _ADAPTERS: Mapping[type, TypeAdapter[Any]] = {
 _FIELDS = {record: tuple(item.name for item in fields(record)) for record in _ADAPTERS}
 
 
+_LATER = frozenset({"warnings"})
+"""Fields that came after the format. Left out where they are empty, so that older readers take such rows."""
+
+
 def row_line(row: Any) -> bytes:
     """A record as one line of its table. Raises InvalidInput for a number that JSON has no word for."""
     values = {name: getattr(row, name) for name in _FIELDS[type(row)]}
+    values = {name: value for name, value in values.items() if name not in _LATER or value is not None}
     try:
         return _ENCODER.encode(values).encode() + b"\n"
     except ValueError as error:

@@ -215,6 +215,7 @@ def _step(step: Step) -> dict[str, Any]:
         "attempt": run.attempt,
         "seconds": step.seconds,
         "timings": dict(run.timings or {}),
+        "warnings": list(run.warnings or ()),
         "error": run.error,
         "used": {shown.name: _plain(shown.artifact) for shown in step.used},
         "made": {shown.name: _plain(shown.artifact) for shown in step.made},

@@ -11,9 +11,10 @@ from typing import Any
 
 from mutoscope.platform.engine.footprint import weights_bytes
 from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.memory import MemoryModel, readable
+from mutoscope.platform.engine.memory import MemoryModel
 from mutoscope.platform.engine.request import Request
 from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.wording import byte_size
 
 
 def require_feasible(instance: Instance, request: Request, model: MemoryModel, budget: int) -> None:
@@ -28,8 +29,8 @@ def require_feasible(instance: Instance, request: Request, model: MemoryModel, b
     if not need.measured or weights + need.total <= budget:
         return
     wanted = (
-        f"it needs {readable(need.total)} beside {readable(weights)} of weights, and the device has "
-        f"{readable(budget)}"
+        f"it needs {byte_size(need.total)} beside {byte_size(weights)} of weights, and the device has "
+        f"{byte_size(budget)}"
     )
     # The largest extent that fits, found where it is asked for: by the parameter that stands out most.
     for name in _by_excess(instance, request):

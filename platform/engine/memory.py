@@ -215,12 +215,3 @@ class _Growth:
     def _ceiling(self, extent: float) -> float:
         """The smallest extent that was seen and is no smaller."""
         return min(at for at in self.points if at >= extent)
-
-
-def readable(size: float) -> str:
-    """A number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -14,7 +14,7 @@ from mutoscope.platform.engine.admission import PATIENCE
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.footprint import held_bytes, module_storages, watching, weights_bytes
 from mutoscope.platform.engine.instance import Instance
-from mutoscope.platform.engine.memory import FIRST_GUESS, MARGIN, Ledger, MemoryModel, Need, readable
+from mutoscope.platform.engine.memory import FIRST_GUESS, MARGIN, Ledger, MemoryModel, Need
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.engine.views import view_of
 from mutoscope.platform.errors import InvalidParameter
@@ -96,11 +96,6 @@ def test_points_are_bounded_and_keep_the_ends() -> None:
     assert len(growth.points) == len(growth.steps) <= 65
     assert {1.0, 199.0} <= set(growth.points)
     assert growth.at(398.0) == 3980.0
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (3 * 2**30, "3.0 GiB")])
-def test_sizes_as_people_read_them(size: int, text: str) -> None:
-    assert readable(size) == text
 
 
 # What is promised
