@@ -73,7 +73,9 @@ def _check_pixels(name: str, value: Any, axes: tuple[str, ...]) -> None:
 
 
 def _check_samples(name: str, value: Any) -> None:
-    shape = value.shape if isinstance(value, np.ndarray) and value.dtype == np.float32 else ()
+    shape: tuple[int, ...] = ()
+    if isinstance(value, np.ndarray) and value.dtype == np.float32:
+        shape = value.shape
     if len(shape) != 2 or shape[0] not in CHANNELS or not shape[1]:
         raise InvalidParameter(
             name, _describe(value), "use a float32 array (channels, samples), 1 or 2 channels"

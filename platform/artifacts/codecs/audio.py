@@ -88,7 +88,9 @@ def samples_digest(samples_CN: Samples) -> str:
 
 def checked_samples(value: Any) -> Samples:
     """The samples, if they are some. Raises InvalidParameter."""
-    shape = value.shape if isinstance(value, np.ndarray) and value.dtype == np.float32 else ()
+    shape: tuple[int, ...] = ()
+    if isinstance(value, np.ndarray) and value.dtype == np.float32:
+        shape = value.shape
     if len(shape) != 2 or shape[0] not in CHANNELS or not shape[1]:
         raise InvalidParameter(
             "audio", describe(value), "use a float32 array of shape (channels, samples), 1 or 2 channels"
