@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
+import numpy as np
+
 from mutoscope.platform.clip import Clip
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
@@ -24,6 +26,8 @@ def content(result: Result) -> dict[str, bytes]:
 def _arrays(value: Any) -> dict[str, Any]:
     if isinstance(value, Clip):
         return {"": value.frames_THWC, "sound": value.audio_CN}
+    if isinstance(value, str):
+        return {"": np.frombuffer(value.encode(), np.uint8)}
     return value if isinstance(value, dict) else {"": value}
 
 
