@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, insert, select
@@ -94,6 +95,7 @@ class Weights:
         run_id: str | None = None,
         *,
         alias: str = LIVE,
+        parents: Mapping[str, WeightVersion] = MappingProxyType({}),
     ) -> dict[str, WeightVersion]:
         """Point an alias at a complete set of components in one transaction; nobody sees a mixture of sets.
 
@@ -104,14 +106,19 @@ class Weights:
         Args:
             artifact_digests: component to the digest of its weights.
             alias: what the set becomes; only "live" is what new runs use.
+            parents: by component, the version that a new one was made from.
 
         Raises:
+            InvalidParameter: no name for an alias.
             UnknownReference: the catalog does not know one of the artifacts.
         """
+        check_alias(alias)
         with self._database.write() as connection:
             take_turns(self._database, connection, card)
             published = {
-                component: _publish(connection, card, component, digest, run_id, alias=alias)
+                component: _publish(
+                    connection, card, component, digest, run_id, parents.get(component), alias=alias
+                )
                 for component, digest in artifact_digests.items()
             }
             for version in connection.execute(_ALL_ALIASED, {"card": card, "name": alias}).all():
@@ -121,9 +128,29 @@ class Weights:
 
     def live(self, card: str) -> dict[str, WeightVersion]:
         """The live version of each component; empty for a card without weights."""
+        return self.aliased(card, LIVE)
+
+    def aliased(self, card: str, alias: str) -> dict[str, WeightVersion]:
+        """The version of each component that has the alias; empty if none has."""
         with self._database.glance() as connection:
-            rows = connection.execute(_ALL_ALIASED, {"card": card, "name": LIVE})
+            rows = connection.execute(_ALL_ALIASED, {"card": card, "name": alias})
             return {row.component: to_version(row) for row in rows}
+
+    def aliases(self, card: str | None = None) -> dict[str, builtins.list[str]]:
+        """The aliases that point at each version now, by its name, sorted."""
+        query = (
+            select(weight_aliases.c.name, *VERSION_COLUMNS)
+            .join(weight_versions, weight_aliases.c.version_id == weight_versions.c.id)
+            .where(points_now())
+            .order_by(weight_aliases.c.name)
+        )
+        if card is not None:
+            query = query.where(weight_aliases.c.card == card)
+        found: dict[str, builtins.list[str]] = {}
+        with self._database.glance() as connection:
+            for name, *version in connection.execute(query):
+                found.setdefault(str(WeightVersion(*version)), []).append(name)
+        return found
 
     def get(self, name: str) -> WeightVersion:
         """The version named ``card/component@12`` or ``card/component@alias``. Raises UnknownReference."""
@@ -161,8 +188,7 @@ class Weights:
 
     def set_alias(self, name: str, version: WeightVersion) -> None:
         """Point an alias of the version's component at it. Where it pointed before stays on record."""
-        if not name or name.isdecimal() or not name.replace("-", "").replace("_", "").isalnum():
-            raise InvalidParameter("alias", name, "use letters, digits, - and _, not a number alone")
+        check_alias(name)
         with self._database.write() as connection:
             take_turns(self._database, connection, version.card)
             move_alias(connection, name, version)
@@ -198,6 +224,12 @@ class Weights:
         )
         with self._database.glance() as connection:
             return [to_version(row) for row in connection.execute(query)]
+
+
+def check_alias(name: str) -> None:
+    """Raise InvalidParameter for what cannot be told from a number, or could not be typed."""
+    if not name or name.isdecimal() or not name.replace("-", "").replace("_", "").isalnum():
+        raise InvalidParameter("alias", name, "use letters, digits, - and _, not a number alone")
 
 
 def take_turns(database: Database, connection: Connection, card: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,15 @@ def run(
     parameters: Annotated[
         list[str] | None, typer.Argument(help="key=value, as the workflow takes them.")
     ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--weights",
+            metavar="VERSION",
+            help="Use these weights instead of the live ones, such as flux-t2i/transformer@12 or "
+            "flux-t2i@candidate; may be repeated.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also save the results in this folder.")
     ] = None,
@@ -42,14 +51,14 @@ def run(
     from mutoscope.platform.cli.follow import follower
     from mutoscope.platform.cli.values import split_assignments
 
-    texts = split_assignments(parameters or [])
+    texts, pinned = split_assignments(parameters or []), tuple(weights or ())
     home = joined_home()
     started = time.monotonic()
     with follower(render.say, quiet=json) as watch:
         if submit:
-            finished = submit_and_follow(home, workflow, read_values(home, workflow, texts), watch)
+            finished = submit_and_follow(home, workflow, read_values(home, workflow, texts), watch, pinned)
         else:
-            finished = run_here(home, workflow, read_values(home, workflow, texts), watch)
+            finished = run_here(home, workflow, read_values(home, workflow, texts), watch, pinned)
     report(home, finished, time.monotonic() - started, output=output, json=json)
 
 
@@ -95,18 +104,21 @@ def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str
     return values
 
 
-def run_here(home: Home, workflow: str, values: Mapping[str, Any], watch: Follower) -> WorkflowRecord:
+def run_here(
+    home: Home, workflow: str, values: Mapping[str, Any], watch: Follower, weights: Sequence[str] = ()
+) -> WorkflowRecord:
     """Run the flow in this process. Ctrl-C cancels it and the engine runs that only it waits for."""
     import asyncio
 
     from mutoscope.platform.orchestration.launch import run_workflow
 
-    outcome = asyncio.run(run_workflow(workflow, values, watch=watch, on_open=watch.opened))
+    running = run_workflow(workflow, values, weights=weights, watch=watch, on_open=watch.opened)
+    outcome = asyncio.run(running)
     return home.catalog.workflows.get(outcome.run_id)
 
 
 def submit_and_follow(
-    home: Home, workflow: str, values: Mapping[str, Any], watch: Follower
+    home: Home, workflow: str, values: Mapping[str, Any], watch: Follower, weights: Sequence[str] = ()
 ) -> WorkflowRecord:
     """Queue the flow on the pool and follow it in the catalog until it ends. Ctrl-C only stops following.
 
@@ -117,7 +129,7 @@ def submit_and_follow(
 
     from mutoscope.platform.orchestration.launch import submit_workflow
 
-    flow_run_id = asyncio.run(submit_workflow(workflow, values))
+    flow_run_id = asyncio.run(submit_workflow(workflow, values, weights=weights))
     render.note(f"flow run {flow_run_id} is queued")
     return follow_flow_run(home, flow_run_id, watch)
 

@@ -12,6 +12,7 @@ from mutoscope.platform.errors import InvalidWorkflow
 if TYPE_CHECKING:
     from mutoscope.platform.catalog import RunRecord
     from mutoscope.platform.orchestration.publish import Publications
+    from mutoscope.platform.orchestration.selection import Pins
 
 Observer = Callable[["RunRecord"], None]
 """Called with a run's record whenever the waiter sees it changed; must return at once."""
@@ -27,6 +28,7 @@ class WorkflowContext:
         allowed: ids of the cards and workflows it declared to require.
         page: path of its browse page in the store.
         publications: telemetry on its way to the UI; drained when the workflow ends.
+        pins: digests of the weights it was started with, by card and component; the others are live.
         waiting: id of the run behind each wait now under way; what cancellation cascades to.
     """
 
@@ -35,6 +37,7 @@ class WorkflowContext:
     allowed: frozenset[str]
     page: str
     publications: Publications
+    pins: Pins = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
 
     @property

@@ -28,12 +28,18 @@ from mutoscope.platform.orchestration.context import WorkflowContext, current_wo
 from mutoscope.platform.orchestration.plan import Origin
 from mutoscope.platform.orchestration.publish import ProgressFeed
 from mutoscope.platform.orchestration.runtime import get_runtime
+from mutoscope.platform.orchestration.selection import Weights
 from mutoscope.platform.orchestration.submit import submit_run
 from mutoscope.platform.refs import ArtifactRef
 
 
 async def engine_run(
-    card_id: str, *, seed: int | None = None, profile: Profile = Profile.SERVE, **given: Any
+    card_id: str,
+    *,
+    seed: int | None = None,
+    profile: Profile = Profile.SERVE,
+    weights: Weights = (),
+    **given: Any,
 ) -> dict[str, ArtifactRef]:
     """Run a card at its live weights and return its outputs by slot.
 
@@ -43,6 +49,8 @@ async def engine_run(
     Args:
         card_id: which card.
         seed: 0 <= seed < 2**63; drawn and recorded when None.
+        weights: versions to use instead of the live ones, such as {"transformer": "@12"} or "@candidate";
+            see `selection`.
         given: the card's input slots (references or their text) and parameters; None means "not given".
 
     Raises:
@@ -55,8 +63,9 @@ async def engine_run(
     if context is not None:
         context.require(card_id)
     if FlowRunContext.get() is None:
-        return (await submit_run(card_id, seed=seed, profile=profile, **given)).outputs
-    request = {"seed": seed, **given}
+        outcome = await submit_run(card_id, seed=seed, profile=profile, weights=weights, **given)
+        return outcome.outputs
+    request = {"seed": seed, **({"weights": weights} if weights else {}), **given}
     # Each tag of a task run costs a question about concurrency limits; the flow run's tags say enough.
     with TagsContext(current_tags=set()):
         state = await _task(card_id, request, profile)

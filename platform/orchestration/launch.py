@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.context import Observer, observer, opened
 from mutoscope.platform.orchestration.registry import Workflow, discover
 from mutoscope.platform.orchestration.runtime import get_runtime
+from mutoscope.platform.orchestration.selection import pins_of, to_tags
 from mutoscope.platform.orchestration.server import prefect_client, quiet_console
 from mutoscope.platform.orchestration.workflow import TAG, as_outputs
 from mutoscope.platform.refs import ArtifactRef
@@ -29,15 +30,18 @@ class WorkflowOutcome:
     outputs: dict[str, ArtifactRef]
 
 
-def find_workflow(name: str, given: Mapping[str, Any]) -> Workflow:
-    """The workflow of that name or id, if it takes parameters of these names.
+def find_workflow(name: str, given: Mapping[str, Any], weights: Sequence[str] = ()) -> Workflow:
+    """The workflow of that name or id, if it takes parameters of these names, and runs the cards of these
+    weights.
 
     Only names are checked here: a wrong *value* is for the workflow to refuse, so that its flow run shows it.
-    Raises UnknownWorkflow or InvalidParameter.
+    Raises UnknownWorkflow, InvalidParameter or, for weights that are not there, UnknownReference.
     """
     registry = discover()
     found = registry.get(name)
     signature.check_names(found.name, found.parameters, given)
+    if weights:
+        pins_of(get_runtime().catalog, weights, registry.cards_of(found))
     return found
 
 
@@ -45,6 +49,7 @@ async def run_workflow(
     name: str,
     given: Mapping[str, Any],
     *,
+    weights: Sequence[str] = (),
     watch: Observer | None = None,
     on_open: Callable[[str], None] | None = None,
     quiet: bool = True,
@@ -52,6 +57,7 @@ async def run_workflow(
     """Run a workflow in this process and wait; its flow run appears at the Prefect server like any other.
 
     Args:
+        weights: versions to use instead of the live ones, each naming its card; see `selection`.
         watch: called with an engine run's record whenever it changed.
         on_open: called with the id of the workflow's row once it is open.
         quiet: keep Prefect's log lines off the terminal.
@@ -60,7 +66,7 @@ async def run_workflow(
         UnknownWorkflow, InvalidParameter, ServerUnavailable, NoWorker: what the caller can mend.
         RunFailed, RunCancelled: how an engine run ended.
     """
-    found = find_workflow(name, given)
+    found = find_workflow(name, given, weights)
     get_runtime()
     async with prefect_client():
         pass
@@ -75,7 +81,7 @@ async def run_workflow(
 
     tokens = observer.set(watch), opened.set(note)
     try:
-        with tags(TAG, found.id):
+        with tags(TAG, found.id, *to_tags(weights)):
             result = await found.flow(**given)
     finally:
         observer.reset(tokens[0])
@@ -87,14 +93,17 @@ async def run_workflow(
     return WorkflowOutcome(run_ids[0], as_outputs(result))
 
 
-async def submit_workflow(name: str, given: Mapping[str, Any]) -> str:
+async def submit_workflow(name: str, given: Mapping[str, Any], *, weights: Sequence[str] = ()) -> str:
     """Queue a workflow on the work pool and return the id of its flow run.
+
+    Args:
+        weights: as `run_workflow` takes them.
 
     Raises:
         UnknownWorkflow, InvalidParameter, ServerUnavailable: as `run_workflow`; also when it is not deployed
             there.
     """
-    found = await asyncio.to_thread(find_workflow, name, given)
+    found = await asyncio.to_thread(find_workflow, name, given, weights)
     async with prefect_client() as client:
         try:
             deployment = await client.read_deployment_by_name(f"{found.flow.name}/{found.name}")
@@ -104,7 +113,9 @@ async def submit_workflow(name: str, given: Mapping[str, Any]) -> str:
             ) from None
         # The server would refuse a wrong value without a trace. The workflow refuses it in a line of its own,
         # on record.
-        request = DeploymentFlowRunCreate(parameters=dict(given), enforce_parameter_schema=False)
+        request = DeploymentFlowRunCreate(
+            parameters=dict(given), enforce_parameter_schema=False, tags=to_tags(weights)
+        )
         response = await client.request(
             "POST",
             "/deployments/{id}/create_flow_run",

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from mutoscope.models.registry import get_card
@@ -22,6 +23,7 @@ from mutoscope.platform.engine.validation import check_seed
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.orchestration.importing import read_recipe
 from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.orchestration.selection import Pins, Weights, digests_of, select
 from mutoscope.platform.refs import ArtifactRef
 
 MEMO_DOMAIN = "mutoscope.memo/1"
@@ -44,29 +46,37 @@ def plan_run(
     seed: int | None,
     profile: Profile = Profile.SERVE,
     origin: Origin = Origin(),
+    weights: Weights = (),
+    pins: Pins = MappingProxyType({}),
 ) -> RunSpec:
-    """The run of `card_id` at its live weights.
+    """The run of `card_id` at its live weights, apart from those that are selected.
 
     Args:
         given: the card's input slots (an `ArtifactRef`, or its text such as "image:3fa9") and parameters, by
             name. None means "not given".
         seed: 0 <= seed < 2**63, or None to draw one; a card that draws nothing takes none.
+        weights: versions selected for this run; see `selection`.
+        pins: digests that a workflow was started with, which `weights` goes before.
 
     Raises:
         UnknownCard, InvalidParameter: as the card judges the request.
-        UnknownReference, AmbiguousReference: an input that the catalog cannot resolve, or a card without
-            weights.
+        UnknownReference, AmbiguousReference: an input that the catalog cannot resolve, a version that is not
+            there, or a card without weights.
     """
     card = get_card(card_id)
     values = {name: value for name, value in given.items() if value is not None}
     inputs = _inputs(runtime, card, values)
-    weights = {name: version.digest for name, version in runtime.catalog.weights.live(card_id).items()}
-    recipe = _recipe(runtime, card, weights)
+    pinned = {
+        **digests_of(runtime.catalog.weights.live(card_id)),
+        **pins.get(card_id, {}),
+        **digests_of(select(runtime.catalog, card_id, weights)),
+    }
+    recipe = _recipe(runtime, card, pinned)
     contract = runtime.catalog.workers.contract(card_id) or numerics.cpu_contract(runtime.settings.threads)
     key_parts = {
         "card": card.id,
         "card_digest": numerics.card_digest(card),
-        "weights": weights,
+        "weights": pinned,
         "inputs": {slot: ref.digest for slot, ref in inputs.items()},
         "parameters": card.resolve(values, recipe, profile),
         "seed": _seed(card, seed),

@@ -126,6 +126,19 @@ class Registry:
                         f"use {choices}"
                     )
 
+    def cards_of(self, workflow: Workflow) -> set[str]:
+        """Ids of the cards that a workflow may run, itself or through others."""
+        cards: set[str] = set()
+        seen, pending = {workflow.id}, [workflow]
+        while pending:
+            for required in pending.pop().requires:
+                if required not in self._by_id:
+                    cards.add(required)
+                elif required not in seen:
+                    seen.add(required)
+                    pending.append(self._by_id[required])
+        return cards
+
     def _check_spelling(self, workflow: Workflow) -> None:
         if not _ID.fullmatch(workflow.id):
             raise InvalidWorkflow(

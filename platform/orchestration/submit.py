@@ -23,6 +23,7 @@ from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, Ru
 from mutoscope.platform.orchestration.context import current_workflow, observer
 from mutoscope.platform.orchestration.plan import Origin, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
+from mutoscope.platform.orchestration.selection import Weights
 from mutoscope.platform.refs import ArtifactRef
 
 _PATIENCE = 0.02
@@ -46,12 +47,15 @@ async def submit_run(
     seed: int | None = None,
     profile: Profile = Profile.SERVE,
     origin: Origin | None = None,
+    weights: Weights = (),
     **given: Any,
 ) -> Outcome:
     """Run a card at its live weights and wait for the outputs.
 
     Args:
         seed: drawn when None, and recorded either way.
+        weights: versions to use instead of the live ones, such as {"transformer": "@12"} or "@candidate";
+            see `selection`.
         given: the card's input slots and parameters.
 
     Raises:
@@ -62,7 +66,17 @@ async def submit_run(
     runtime = get_runtime()
     context = current_workflow.get()
     origin = origin or Origin(workflow_run_id=context.run_id if context else None)
-    plan = partial(plan_run, runtime, card_id, given, seed=seed, profile=profile, origin=origin)
+    plan = partial(
+        plan_run,
+        runtime,
+        card_id,
+        given,
+        seed=seed,
+        profile=profile,
+        origin=origin,
+        weights=weights,
+        pins=context.pins if context else {},
+    )
     return await _run(runtime, plan, runtime.store.contains)
 
 

@@ -34,6 +34,7 @@ from mutoscope.platform.orchestration.plan import draw_seed
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import REGISTRY, Registry, Workflow
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
+from mutoscope.platform.orchestration.selection import Pins, from_tags, pins_of
 from mutoscope.platform.orchestration.submit import withdraw
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.wording import excerpt
@@ -124,6 +125,7 @@ async def _execute(
         values["seed"] = draw_seed()
         get_run_logger().info("seed %d drawn", values["seed"])
     runtime = get_runtime()
+    pins = parent.pins if parent else await asyncio.to_thread(_pins, runtime, registry, declared)
     recorded = {name: _recorded(value) for name, value in values.items()}
     run_id = await asyncio.to_thread(_open_row, runtime, declared.id, parent, recorded)
     context = WorkflowContext(
@@ -132,6 +134,7 @@ async def _execute(
         allowed=frozenset(declared.requires),
         page=f"{run_folder(run_id, declared.id, recorded)}/{INDEX}",
         publications=Publications(),
+        pins=pins,
     )
     announce = opened.get()
     if announce is not None and parent is None:
@@ -167,6 +170,13 @@ async def _close_failed(runtime: Runtime, context: WorkflowContext, error: BaseE
         context.publications.abandon()
     else:
         await context.publications.drain()
+
+
+def _pins(runtime: Runtime, registry: Registry, declared: Workflow) -> Pins:
+    """The weights that the flow run was started with, which its tags say."""
+    flow_run = FlowRunContext.get()
+    texts = from_tags(flow_run.flow_run.tags if flow_run and flow_run.flow_run else ())
+    return pins_of(runtime.catalog, texts, registry.cards_of(declared))
 
 
 def _open_row(
