@@ -171,7 +171,8 @@ def _describe(graph: LineageGraph, node: str) -> str:
 
 
 def _describe_run(run: RunRecord) -> str:
-    seed = f"  seed={run.seed}" if run.seed is not None else ""
+    # A scorer draws nothing: its seed is 0 and tells nothing.
+    seed = f"  seed={run.seed}" if run.seed is not None and run.kind != "reward" else ""
     state = "" if run.state == "succeeded" else f"  {run.state}"
     return f"{run}{seed}{state}"
 
