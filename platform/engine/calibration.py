@@ -29,15 +29,15 @@ from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.leaf_probe import LeafProbe
 from mutoscope.platform.engine.loop import WorkPlan
 from mutoscope.platform.engine.request import Request
-from mutoscope.platform.engine.stable import LeastRows
+from mutoscope.platform.engine.stable import Unit
 from mutoscope.platform.engine.walk import walk
 
 POOL = 4
 """Rows of a call that are put into batches: enough for each to meet different neighbours."""
 
 SIGNATURES = 8
-"""Kinds and shapes of steps that are calibrated for a card, in the order in which a request has them. A loop
-whose every step has a shape of its own would otherwise be calibrated for ever."""
+"""Shapes that are calibrated of each kind of step, in the order in which a request has them. A loop whose
+every step has a shape of its own would otherwise be calibrated for ever."""
 
 STEPS = 3
 
@@ -68,7 +68,7 @@ class Calibration:
     mode: Mode
     most: int = 1
     agreements: tuple[Agreement, ...] = ()
-    leaves: tuple[LeastRows, ...] = ()
+    leaves: tuple[Unit, ...] = ()
     remark: str = ""
 
     def contract(self) -> dict[str, Any]:
@@ -150,7 +150,8 @@ def _collect(instance: Instance, request: Request) -> list[_Pool]:
             return plan.run()
         name = signature(plan)
         key = plan.rows.call, name
-        if key in pools or len({known for _, known in pools} | {name}) <= SIGNATURES:
+        alike = {known for _, known in pools if known[0] == name[0]}
+        if key in pools or len(alike | {name}) <= SIGNATURES:
             pools.setdefault(key, _Pool(name, plan.rows.call, [])).rows.extend(plan.rows.make())
         return plan.run()
 
@@ -161,9 +162,7 @@ def _collect(instance: Instance, request: Request) -> list[_Pool]:
     return list(pools.values())
 
 
-def _measure(
-    instance: Instance, pools: Sequence[_Pool], leaves: tuple[LeastRows, ...], most: int
-) -> Calibration:
+def _measure(instance: Instance, pools: Sequence[_Pool], leaves: tuple[Unit, ...], most: int) -> Calibration:
     stable.treat(instance.components.values(), leaves)
     found: dict[Signature, set[int]] = {}
     with stable.padding():

@@ -32,7 +32,8 @@ def example_request(
     profile: Profile = Profile.SERVE,
     **parameters: Any,
 ) -> Request:
-    """A request that the card serves. `parameters` are set as given; other optional ones are left out.
+    """A request that the card serves. `parameters` are set as given; other optional ones are left out. Inputs
+    differ by seed, so that a card that draws nothing has other work for another one.
 
     Raises:
         InvalidInput: a required input or parameter of a kind that cannot be made up here.
@@ -45,24 +46,22 @@ def example_request(
     return Request(
         id=name,
         card=card.id,
-        inputs={slot.name: example_input(card, slot, recipe) for slot in _filled(card)},
+        inputs={slot.name: example_input(card, slot, recipe, shift=seed) for slot in _filled(card)},
         parameters={**required, **parameters},
         seed=seed,
         profile=profile,
     )
 
 
-def example_input(card: Card, slot: Slot, recipe: Recipe) -> Any:
-    """Something of the slot's kind. Raises InvalidInput for a kind that cannot be made up."""
+def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any:
+    """Something of the slot's kind, moved by `shift`. Raises InvalidInput for a kind without an example."""
     match slot.kind:
         case "image":
-            return _picture(recipe.height, recipe.width)
+            return _picture(recipe.height, recipe.width, shift)
         case "video":
-            return np.stack(
-                [np.roll(_picture(recipe.height, recipe.width), at, axis=1) for at in range(FRAMES)]
-            )
+            return np.stack([_picture(recipe.height, recipe.width, shift + at) for at in range(FRAMES)])
         case "audio":
-            wave = np.sin(np.arange(SAMPLES, dtype=np.float32) / 20)
+            wave = np.sin(np.arange(shift, shift + SAMPLES, dtype=np.float32) / 20)
             return np.stack([wave, -wave])
         case "text":
             return TEXT
@@ -83,8 +82,9 @@ def _value(card: Card, name: str, info: FieldInfo) -> Any:
     raise InvalidInput(f"parameter {name} of {card.id} has no example: declare Field(examples=[...])")
 
 
-def _picture(height: int, width: int) -> NDArray[np.uint8]:
-    """Three gradients, so that no flip or swap of it is the same picture."""
+def _picture(height: int, width: int, shift: int) -> NDArray[np.uint8]:
+    """Three gradients, so that no flip or swap of it is the same picture, moved to the left."""
     rows, columns = np.mgrid[0:height, 0:width]
     channels: Mapping[int, Any] = {0: rows * 3, 1: columns * 5, 2: rows + 2 * columns}
-    return np.stack([channels[at] % 256 for at in range(3)], axis=-1).astype(np.uint8)
+    picture = np.stack([channels[at] % 256 for at in range(3)], axis=-1).astype(np.uint8)
+    return np.roll(picture, -(shift % width), axis=1)

@@ -1,4 +1,4 @@
-"""Which leaf modules change a row's bits with the number of rows, found by asking them during real calls."""
+"""Which leaf modules change a row's bits with its place or the number of rows, asked during real calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mutoscope.platform.engine.stable import LeafKind, LeastRows, leaves
+from mutoscope.platform.engine.stable import LeafKind, Unit, filled_up, leaves, rows_of
 
 SAMPLES = 4
 """Inputs that each kind of leaf is asked about; for a single one, bits can agree by chance."""
 
-WORTHWHILE = 8
-"""Largest multiple of its input to which a leaf is filled up. One that needs more is not cured: its work
-would grow by more than a batch saves."""
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16)
+"""Batches that a leaf's input is repeated to."""
+
+UNITS = (1, 2, 4, 8, 16, 32)
+"""Units of rows that are tried. A leaf that none of them cures stays as it is."""
 
 
 class LeafProbe:
@@ -30,9 +32,9 @@ class LeafProbe:
     def __init__(self, components: Iterable[Any], most: int) -> None:
         self._leaves = leaves(components)
         self._kinds = {key: LeafKind.of(leaf) for key, leaf in self._leaves.items()}
-        self._sizes = (*range(1, min(WORTHWHILE, most) + 1), *range(2 * WORTHWHILE, most + 1, WORTHWHILE))
+        self._sizes = tuple(size for size in SIZES if size <= most)
         self._asked: Counter[tuple[LeafKind, tuple[int, ...]]] = Counter()
-        self._least: dict[tuple[LeafKind, tuple[int, ...]], int] = {}
+        self._units: dict[tuple[LeafKind, tuple[int, ...]], int] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -44,10 +46,10 @@ class LeafProbe:
             for handle in handles:
                 handle.remove()
 
-    def found(self) -> tuple[LeastRows, ...]:
+    def found(self) -> tuple[Unit, ...]:
         """What is to be filled up, in a stable order."""
         return tuple(
-            sorted(LeastRows(kind, inner, rows) for (kind, inner), rows in self._least.items() if rows)
+            sorted(Unit(kind, inner, rows) for (kind, inner), rows in self._units.items() if rows > 1)
         )
 
     def _ask(self, leaf: nn.Module, args: tuple[Any, ...]) -> None:
@@ -56,17 +58,23 @@ class LeafProbe:
         key = self._kinds[id(leaf)], tuple(args[0].shape[1:])
         if self._asked[key] < SAMPLES:
             self._asked[key] += 1
-            self._least[key] = max(self._least.get(key, 0), self._least_rows(leaf, args[0]))
+            self._units[key] = max(self._units.get(key, 1), _unit(leaf, args[0], self._sizes))
 
-    def _least_rows(self, leaf: nn.Module, given: Tensor) -> int:
-        """Rows from which on the bits agree; 0 if they always do, or if that would take too many."""
-        made = [(size, leaf.forward(torch.cat([given] * size))) for size in self._sizes]
-        if not all(isinstance(each, Tensor) and len(each) == size * len(given) for size, each in made):
-            return 0  # no result by rows
-        largest = made[-1][1][: len(given)]
-        least = made[-1][0]
-        for size, each in reversed(made):
-            if not torch.equal(each[: len(given)], largest):
-                break
-            least = size
-        return least * len(given) if 1 < least <= WORTHWHILE // 2 else 0
+
+def _unit(leaf: nn.Module, given: Tensor, sizes: Iterable[int]) -> int:
+    """The smallest unit in which a row's bits agree; 1 if none is needed, or none helps."""
+    rows = rows_of(type(leaf), given)
+    return next((unit for unit in UNITS if _agrees(leaf, rows, sizes, unit)), 1)
+
+
+def _agrees(leaf: nn.Module, rows: Tensor, sizes: Iterable[int], unit: int) -> bool:
+    """Whether repeated rows have the bits of the first ones, at every size."""
+    expected: Tensor | None = None
+    for size in sizes:
+        made = filled_up(leaf.forward, torch.cat([rows] * size), unit)
+        if not isinstance(made, Tensor) or len(made) != size * len(rows):
+            return True  # no result by rows: nothing to be done
+        expected = made[: len(rows)] if expected is None else expected
+        if not all(torch.equal(part, expected) for part in made.split(len(rows))):
+            return False
+    return True

@@ -1,10 +1,12 @@
-"""Leaf modules that give a row the same bits whatever number of rows they are given.
+"""Leaf modules that give a row the same bits wherever it lies and however many there are.
 
-Where a batch changes the bits of a row, it is mostly in a few leaf modules: a matrix product picks another
-kernel for fewer than four rows (the time embedding and the modulation of a diffusion transformer, which see
-one row per sample), a convolution for a single sample. Those leaves are told to fill their input up to the
-smallest number of rows from which on the bits agree. That costs next to nothing, as the large products of a
-transformer have many rows anyway, and makes the whole call independent of its batch.
+Where a batch changes the bits of a row, it is mostly in a few leaf modules. A matrix product picks another
+kernel for fewer than four rows, which is what the time embedding and the modulation of a diffusion
+transformer see of a single sample, and treats the rows left over by its blocking in another way than those of
+full blocks. A convolution does so for a single sample. Such leaves are told to fill their input up to whole
+units of rows.
+That costs next to nothing, as the large products of a transformer have many rows anyway, and makes the whole
+call independent of its batch.
 
 A treated module changes its class, in place, to a subclass of its own: parameters, names and state dict stay
 what they are. It fills up inside `padding()` only, and otherwise behaves exactly as before, so a module that
@@ -13,7 +15,8 @@ others share is safe to treat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_LEAST = "_least_rows"
+_UNITS = "_units_of_rows"
 
 _padding: ContextVar[bool] = ContextVar("padding", default=False)
 
@@ -66,12 +69,12 @@ class LeafKind:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LeastRows:
-    """How far a kind of leaf fills up its input.
+class Unit:
+    """Up to multiples of how many rows a kind of leaf fills its input.
 
     Attributes:
-        inner: the input's shape behind its first axis. rows: length of the first axis from which on a row's
-            bits agree.
+        inner: the input's shape behind its first axis.
+        rows: counted by `rows_of`.
     """
 
     kind: LeafKind
@@ -85,21 +88,21 @@ def leaves(components: Iterable[Any]) -> dict[int, nn.Module]:
     return {id(part): part for part in found if not any(True for _ in part.children())}
 
 
-def treat(components: Iterable[Any], table: Iterable[LeastRows]) -> None:
-    """Let the leaves that a table names fill up. Repeating it changes nothing.
+def treat(components: Iterable[Any], units: Iterable[Unit]) -> None:
+    """Let the leaves of the given kinds fill up. Repeating it changes nothing.
 
     A module that several cards share is treated for all of them: filling up further than one of them needs
     does not change its bits.
     """
     wanted: dict[LeafKind, dict[tuple[int, ...], int]] = {}
-    for entry in table:
-        wanted.setdefault(entry.kind, {})[entry.inner] = entry.rows
+    for unit in units:
+        wanted.setdefault(unit.kind, {})[unit.inner] = unit.rows
     for leaf in leaves(components).values():
-        least = wanted.get(LeafKind.of(leaf))
-        if least is not None:
-            known: Mapping[tuple[int, ...], int] = leaf.__dict__.get(_LEAST, {})
-            merged = {inner: max(rows, known.get(inner, 0)) for inner, rows in least.items()}
-            leaf.__dict__[_LEAST] = {**known, **merged}
+        mine = wanted.get(LeafKind.of(leaf))
+        if mine is not None:
+            known: Mapping[tuple[int, ...], int] = leaf.__dict__.get(_UNITS, {})
+            merged = {inner: math.lcm(rows, known.get(inner, 1)) for inner, rows in mine.items()}
+            leaf.__dict__[_UNITS] = {**known, **merged}
             leaf.__class__ = _treated(untreated(type(leaf)))
 
 
@@ -107,7 +110,7 @@ def restore(components: Iterable[Any]) -> None:
     """Undo `treat`."""
     for leaf in leaves(components).values():
         leaf.__class__ = untreated(type(leaf))
-        leaf.__dict__.pop(_LEAST, None)
+        leaf.__dict__.pop(_UNITS, None)
 
 
 def untreated(kind: type[nn.Module]) -> type[nn.Module]:
@@ -115,24 +118,32 @@ def untreated(kind: type[nn.Module]) -> type[nn.Module]:
     return kind.__mro__[2] if issubclass(kind, _FillsUp) else kind
 
 
+def rows_of(kind: type[nn.Module], given: Tensor) -> Tensor:
+    """An input as rows that are computed independently: vectors for a matrix product, samples otherwise."""
+    return given.reshape(-1, given.shape[-1]) if issubclass(kind, nn.Linear) else given
+
+
+def filled_up(forward: Callable[[Tensor], Tensor], rows: Tensor, unit: int) -> Tensor:
+    """What a leaf makes of rows, computed in whole units of them; its first row is repeated."""
+    short = -len(rows) % unit
+    if not short:
+        return forward(rows)
+    return forward(torch.cat([rows, rows[:1].expand(short, *rows.shape[1:])]))[: len(rows)]
+
+
 class _FillsUp(nn.Module):
     """First base of a treated module's class; the second is the class it had."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        least = self.__dict__[_LEAST] if _padding.get() else None
-        if least is None or len(args) != 1 or kwargs or not isinstance(args[0], Tensor):
+        if not _padding.get() or len(args) != 1 or kwargs or not isinstance(args[0], Tensor):
             return super().forward(*args, **kwargs)
         (given,) = args
-        short = _missing(least, given)
-        if not short:
+        unit = self.__dict__[_UNITS].get(tuple(given.shape[1:]))
+        if unit is None:
             return super().forward(given)
-        filled = torch.cat([given, given[:1].expand(short, *given.shape[1:])])
-        return super().forward(filled)[: len(given)]
-
-
-def _missing(least: Mapping[tuple[int, ...], int], given: Tensor) -> int:
-    """Rows by which an input falls short."""
-    return max(0, least.get(tuple(given.shape[1:]), 0) - len(given)) if given.dim() else 0
+        rows = rows_of(type(self), given)
+        made = filled_up(super().forward, rows, unit)
+        return made if rows is given else made.reshape(*given.shape[:-1], made.shape[-1])
 
 
 @cache
