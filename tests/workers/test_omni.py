@@ -40,7 +40,7 @@ def queue(home: Workshop, **given: Any) -> str:
 
 
 def here(folder: Path, **given: Any) -> Result:
-    """The same on a quiet engine; a run planned before there is a worker has its steps one by one, as here."""
+    """The same on a quiet engine. Runs planned before there is a worker have unshared steps too."""
     request = Request("r", CARD.id, {}, {"prompt": PROMPT, **given}, 7)
     return Engine().run(load_instance(CARD, folder), request)
 
