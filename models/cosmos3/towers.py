@@ -23,6 +23,8 @@ from functools import partial
 import torch
 from diffusers import Cosmos3OmniTransformer
 from diffusers.models.attention_dispatch import dispatch_attention_fn
+from diffusers.models.transformers.transformer_cosmos3 import Cosmos3PackedMoTAttention as Attention
+from diffusers.models.transformers.transformer_cosmos3 import Cosmos3VLTextMoTDecoderLayer as Layer
 from torch import Tensor, nn
 
 from mutoscope.platform.engine.loop import Rows
@@ -85,17 +87,19 @@ class Understanding:
         states = module.embed_tokens(tokens_BS)
         positions = torch.arange(before, before + tokens_BS.shape[1], device=states.device)
         rotary = _rotary(module, positions.expand(3, len(tokens_BS), -1), states)
+        if before and tokens_BS.shape[1] > 1:
+            raise ValueError("a text is continued by one token at a time")
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         for index, layer in enumerate(module.layers):
             known = None if past is None else (past.keys[:, index], past.values[:, index])
-            states, *new = self._layer(layer, states, rotary, known)
-            found.append((new[0], new[1], new[2]))
+            states, new = self._layer(layer, states, rotary, known)
+            found.append(new)
         keys, values, shown = (torch.stack(column, dim=1) for column in zip(*found, strict=True))
         return states, keys, values, shown
 
     def _layer(
-        self, layer: nn.Module, states: Tensor, rotary: Rotary, known: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        self, layer: Layer, states: Tensor, rotary: Rotary, known: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         attn = layer.self_attn
         normed = layer.input_layernorm(states)
         query = _rotate(attn.norm_q(_heads(attn, attn.to_q(normed))), rotary)
@@ -106,9 +110,8 @@ class Understanding:
         if known is not None:
             keys, values = torch.cat([known[0], key], dim=1), torch.cat([known[1], value], dim=1)
         # A single new token reads all there is; several are a prompt, which begins the text.
-        mixed = _attend(attn, query, keys, values, causal=known is None)
-        states = states + attn.to_out(mixed)
-        return states + layer.mlp(layer.post_attention_layernorm(states)), key, value, shown
+        states = states + attn.to_out(_attend(attn, query, keys, values, causal=known is None))
+        return states + layer.mlp(layer.post_attention_layernorm(states)), (key, value, shown)
 
 
 class Generation:
@@ -138,9 +141,7 @@ class Generation:
         waves = module.time_proj(timesteps).to(module.time_embedder.linear_1.weight.dtype)
         return module.time_embedder(waves).to(states.dtype).view_as(states)
 
-    def _layer(
-        self, layer: nn.Module, states: Tensor, rotary: Rotary, known: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def _layer(self, layer: Layer, states: Tensor, rotary: Rotary, known: tuple[Tensor, Tensor]) -> Tensor:
         attn = layer.self_attn
         normed = layer.input_layernorm_moe_gen(states)
         query = _rotate(attn.norm_added_q(_heads(attn, attn.add_q_proj(normed))), rotary)
@@ -169,12 +170,12 @@ def _rotate(heads: Tensor, rotary: Rotary) -> Tensor:
     return heads * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def _heads(attn: nn.Module, projected: Tensor) -> Tensor:
+def _heads(attn: Attention, projected: Tensor) -> Tensor:
     """(B, tokens, heads x D) as (B, tokens, heads, D)."""
     return projected.unflatten(-1, (-1, attn.head_dim))
 
 
-def _attend(attn: nn.Module, query: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
+def _attend(attn: Attention, query: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
     """Heads' outputs side by side, (B, tokens, heads x D), by the backend that the module is set to."""
     mixed: Tensor = dispatch_attention_fn(
         query, keys, values, is_causal=causal, enable_gqa=True, backend=attn.processor._attention_backend
