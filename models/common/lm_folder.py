@@ -94,7 +94,7 @@ def inspect_lm(folder: Path, classes: Sequence[str]) -> LmContents:
         raise InvalidFolder(f"{folder} is not a folder: give the path of a language model's folder")
     config = read_json(folder / CONFIG)
     kind = config_class(config)
-    if kind not in classes:
+    if kind is None or kind not in classes:
         raise InvalidFolder(f"{folder / CONFIG} is of a {kind}: the card needs {' or '.join(classes)}")
     _check_attention(folder, config)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}

@@ -59,6 +59,7 @@ class RefinerRecipe(TextRecipe):
 
     def check(self, values: Mapping[str, Any]) -> None:
         """The answer must leave room for a prompt."""
+        super().check(values)
         limit = values["max_new_tokens"]
         if limit >= self.context:
             raise InvalidParameter(

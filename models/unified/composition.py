@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any
 
 from pydantic import BaseModel, Field, create_model
@@ -90,12 +91,7 @@ def compose(composition: Composition, cards: Mapping[str, Card], module: str) ->
         inputs=generator.inputs,
         outputs=(*generator.outputs, *_outputs(composition)),
         parameters=_parameters(composition, generator.parameters, refiner.parameters),
-        recipe=create_model(
-            f"{_camel(composition.id)}Recipe",
-            __base__=(RefinedRecipe, generator.recipe),
-            __module__=__name__,
-            refiners=(Mapping[str, refiner.recipe], Field(description="Each refiner's own recipe.")),
-        ),
+        recipe=_recipe(composition, generator.recipe, refiner.recipe),
         inspector=f"{module}.folder:inspect_{suffix}",
         loader=f"{module}.components:load_{suffix}",
         builder=f"{module}.program:build_{suffix}",
@@ -141,17 +137,21 @@ def _parameters(
     names = refiner_fields(refiner)
     if clash := names & set(generator.model_fields):
         raise ValueError(f"{composition.id}: generator and refiner both call a parameter {min(clash)}")
-    added: dict[str, Any] = {
+    switch = Field(True, description="Let the refiners rewrite the prompt; otherwise it is drawn as it is.")
+    added: dict[str, Any] = {REFINE: (bool, switch)}
+    added |= {
         name: (field.annotation, field) for name, field in refiner.model_fields.items() if name in names
     }
-    switch = Field(True, description="Let the refiners rewrite the prompt; otherwise it is drawn as it is.")
-    return create_model(
-        f"{_camel(composition.id)}Parameters",
-        __base__=generator,
-        __module__=__name__,
-        **{REFINE: (bool, switch)},
-        **added,
-    )
+    name = f"{_camel(composition.id)}Parameters"
+    return create_model(name, __base__=generator, __module__=__name__, **added)
+
+
+def _recipe(composition: Composition, generator: type[Recipe], refiner: type[Recipe]) -> type[Recipe]:
+    """The generator's recipe and those of the refiners, which are of a class known only here."""
+    kind: Any = GenericAlias(Mapping, (str, refiner))
+    own: dict[str, Any] = {"refiners": (kind, Field(description="Each refiner's own recipe."))}
+    name = f"{_camel(composition.id)}Recipe"
+    return create_model(name, __base__=(RefinedRecipe, generator), __module__=__name__, **own)
 
 
 def _camel(card_id: str) -> str:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from mutoscope.models.registry import get_card
 from mutoscope.models.unified.card import MULTI_EXPERT, UNIRL_QWENFLUX
 from mutoscope.models.unified.chain import TEXT, Refiner, Slots
@@ -40,6 +42,7 @@ from mutoscope.platform.engine.loop import (
     Program,
     WorkPlan,
 )
+from mutoscope.platform.engine.recompute import SeekableLoop
 from mutoscope.platform.engine.request import Output, Profile, Request
 from mutoscope.platform.engine.rollout import draw
 
@@ -88,8 +91,8 @@ class GeneratorPart:
 
     def _node(self, node: ComponentNode | LoopNode) -> ComponentNode | LoopNode:
         if isinstance(node, LoopNode):
-            total = Seen(node.total, self.view)
-            return replace(node, loop=SeenLoop(node.loop, self.view), total=total)
+            kind = SeenSeekableLoop if isinstance(node.loop, SeekableLoop) else SeenLoop
+            return replace(node, loop=kind(node.loop, self.view), total=Seen(node.total, self.view))
         content = None if node.content is None else Seen(node.content, self.view)
         return replace(
             node, run=Seen(node.run, self.view), shape=Seen(node.shape, self.view), content=content
@@ -180,6 +183,15 @@ class SeenLoop:
 
     def finalize(self, state: LoopState) -> Mapping[str, Any]:
         return self.loop.finalize(state)
+
+
+class SeenSeekableLoop(SeenLoop):
+    """The same of a loop whose recorded steps can be put before it again."""
+
+    __slots__ = ()
+
+    def seek(self, state: Any, step: int, latents: Tensor) -> None:
+        self.loop.seek(state, step, latents)
 
 
 def build(composition: Composition, context: BuildContext) -> Program:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mutoscope.models.registry import get_card
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.models.unified.program import part_seed
 from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.instance import Instance, load_instance
+from mutoscope.platform.engine.recompute import recompute_log_probs
 from mutoscope.platform.engine.request import Output, Profile, Progress, Request, Result
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.trajectory import TrajectoryGroup
@@ -185,6 +189,17 @@ class TestRollout:
         facts = made.outputs["trajectory"].value.facts
         assert set(facts.weights) == {spec.name for spec in get_card("flux-t2i").components}
 
+    def test_the_steps_log_probs_recompute_for_the_refined_text_alone(self, instance: Whole) -> None:
+        given = {"prompt": PROMPT, "num_inference_steps": 4}
+        request = Request("r", UNIRL, {}, given, 3, Profile.ROLLOUT)
+        group = Engine().run(instance(UNIRL), request).outputs["trajectory"].value
+        (captured,) = (sample.log_probs_W for sample in group.samples)
+        (again,) = recompute_log_probs(instance(UNIRL), request, group)
+        np.testing.assert_allclose(again, captured, atol=1e-5, rtol=0)
+        plain = replace(request, parameters={**given, "refine": False})
+        (unrefined,) = recompute_log_probs(instance(UNIRL), plain, group)
+        assert np.abs(unrefined - captured).max() > 1e-5
+
     def test_serving_is_the_same_but_for_what_is_captured(self, instance: Whole) -> None:
         """The refiner's draws; the generator's own rollout is stochastic and so another picture."""
         plain = {"do_sample": True, "top_k": 0, "top_p": 1.0, "law": "ode", "guidance_scale": 1.0}
@@ -208,6 +223,19 @@ def test_interleaved_equals_serial(card_id: str, instance: Whole) -> None:
         while engine.step():
             pass
         assert [contents(tickets[seed].result()) for seed in range(5)] == alone
+
+
+def test_a_text_is_encoded_once_for_the_generators_card_and_the_composed_one(
+    instance: Whole, part: Part
+) -> None:
+    cache = FeatureCache()
+    composed = Request("composed", UNIRL, {}, {"prompt": PROMPT}, 7)
+    first = Engine(node_cache=cache).run(instance(UNIRL), composed)
+    assert (cache.stats.hits, cache.stats.misses) == (0, 1)
+    plain = Request("plain", "flux-t2i", {}, {"prompt": text(first)}, 7)
+    second = Engine(node_cache=cache).run(part(UNIRL, "generator"), plain)
+    assert (cache.stats.hits, cache.stats.misses) == (1, 1)
+    assert contents(second).items() <= contents(first).items()
 
 
 def test_warnings_of_all_parts_reach_the_user(instance: Whole) -> None:
