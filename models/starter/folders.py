@@ -1,4 +1,4 @@
-"""Where the weights that ship with the package lie. No torch."""
+"""Where the weights lie that ship with the package, or with one it was installed with. No torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from mutoscope.models.reward.ocr.folder import packaged_folder
 from mutoscope.models.unified.assembly import assemble
 
 WEIGHTS = Path(__file__).with_name("weights")
@@ -30,6 +31,8 @@ def starter_folder(card_id: str) -> Path | None:
     """
     if card_id in _COMPOSED:
         return _assembled(card_id)
+    if card_id == "reward-ocr":
+        return packaged_folder()
     folder = WEIGHTS / card_id
     return folder if any((folder / index).is_file() for index in _INDICES) else None
 
