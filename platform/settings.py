@@ -68,6 +68,12 @@ class Settings(BaseSettings):
     poll_seconds: float = Field(
         0.01, gt=0, description="How often an idle worker or waiter looks at the catalog."
     )
+    memory_bytes: int | None = Field(
+        None, ge=2**20, description="Device memory a worker may use, bytes. Default: all there is."
+    )
+    trace: Path | None = Field(
+        None, description="Folder in which each worker writes what ran when, for ui.perfetto.dev."
+    )
     run_pages: bool = Field(True, description="Write browse pages into the store when a workflow run ends.")
     max_attempts: int = Field(3, ge=1, description="Times a run is taken before it is given up.")
 

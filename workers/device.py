@@ -21,6 +21,9 @@ from mutoscope.platform.settings import Settings
 _USABLE_SHARE = 0.8
 """Share of the device's memory that resident weights may take; the rest is for activations."""
 
+_ENGINE_SHARE = 0.95
+"""Share that weights and requests may take together; the rest is the libraries' own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -30,12 +33,14 @@ class Device:
         dtype: name of a torch dtype, such as ``float32``.
         contract: what decides the bits of a result on this device; see `mutoscope.platform.engine.numerics`.
         memory_budget: bytes that resident weights may take.
+        engine_budget: bytes that weights and requests may take together.
     """
 
     torch_device: torch.device
     dtype: str
     contract: Mapping[str, Any]
     memory_budget: int
+    engine_budget: int | None = None
 
     @property
     def precision(self) -> torch.dtype:
@@ -70,10 +75,16 @@ def open_device(settings: Settings) -> Device:
     contract = numerics.cuda_contract() if use_cuda else numerics.cpu_contract(settings.threads)
     numerics.configure_torch(contract)
     dtype = str(contract["dtype"])
-    if use_cuda:
-        total = torch.cuda.get_device_properties(0).total_memory
-        return Device(torch.device("cuda", 0), dtype, contract, int(total * _USABLE_SHARE))
-    return Device(torch.device("cpu"), dtype, contract, int(psutil.virtual_memory().total * _USABLE_SHARE))
+    device = torch.device("cuda", 0) if use_cuda else torch.device("cpu")
+    memory = _memory(device) if settings.memory_bytes is None else settings.memory_bytes
+    return Device(device, dtype, contract, int(memory * _USABLE_SHARE), int(memory * _ENGINE_SHARE))
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes that the device has."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return int(psutil.virtual_memory().total)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -46,6 +46,8 @@ class Executor:
             parameters=run.parameters,
             seed=run.seed,
             profile=Profile(run.profile or Profile.SERVE),
+            group=run.workflow_run_id or "",
+            priority=_share(run.priority),
         )
 
     def deliver(self, run: RunRecord, result: Result, timings: Mapping[str, float]) -> dict[str, ArtifactRef]:
@@ -88,6 +90,12 @@ class Executor:
 
     def _decode(self, ref: ArtifactRef) -> Any:
         return codecs.decode(ref.kind, self._store.get(ref.digest), ref.media_type)
+
+
+def _share(priority: int) -> float:
+    """The share of the device that a place in the queue comes with: each level doubles it, and so that nobody
+    starves, no more than ten levels count either way."""
+    return float(2.0 ** max(-10, min(10, priority)))
 
 
 def error_record(error: BaseException) -> dict[str, str]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mutoscope.platform import faults
@@ -28,6 +29,7 @@ from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.ticket import Ticket
+from mutoscope.platform.engine.trace import Trace
 from mutoscope.platform.errors import CatalogError, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.settings import Settings
@@ -37,6 +39,7 @@ from mutoscope.workers.executor import Executor, error_record
 from mutoscope.workers.heartbeat import Heartbeat
 from mutoscope.workers.lookout import Lookout
 from mutoscope.workers.progress import ProgressReports
+from mutoscope.workers.rehearsal import rehearse
 from mutoscope.workers.residency import Residency
 from mutoscope.workers.shutdown import Shutdown
 from mutoscope.workers.weight_cache import WeightCache
@@ -105,7 +108,13 @@ class Worker:
             {card.id: card for card in cards}, store, cache, device, self._calibrations.prepare
         )
         self._features = FeatureCache()
-        self._engine = Engine(node_cache=self._features, make_room=self._residency.free)
+        self._trace = None if settings.trace is None else self._open_trace(settings.trace)
+        self._engine = Engine(
+            node_cache=self._features,
+            budget=device.engine_budget,
+            make_room=self._make_room,
+            trace=self._trace,
+        )
         self._executor = Executor(catalog, store, self.id)
         self._progress = ProgressReports(catalog, self.id)
         self._heartbeat = Heartbeat(
@@ -170,11 +179,12 @@ class Worker:
                 continue
             weights = {component: version.digest for component, version in live.items()}
             try:
-                self._residency.acquire(card_id, weights)
+                instance = self._residency.acquire(card_id, weights)
             except MutoscopeError as error:
                 # A damaged card must not keep the others from being served; its runs fail with the same line.
                 log.error("card=%s not loaded: %s", card_id, error)
             else:
+                rehearse(self._engine, instance)
                 self._residency.release(card_id, weights)
 
     def _claim(self) -> None:
@@ -303,6 +313,8 @@ class Worker:
         self._active.clear()
         self._heartbeat.stop()
         self._watch.close()
+        if self._trace is not None:
+            self._trace.close()
         try:
             self._catalog.workers.mark_stopped(self.id)
         except MutoscopeError as error:
@@ -311,6 +323,18 @@ class Worker:
 
     def _release(self, active: _Active) -> None:
         self._catalog.runs.release(active.run.id, self.id)
+
+    def _make_room(self, requests: int) -> None:
+        """Let idle weights go if they stand in the way of what requests may take, in bytes."""
+        budget = self._device.engine_budget
+        excess = 0 if budget is None else self._residency.size + requests - budget
+        if excess > 0:
+            self._residency.free(excess)
+
+    def _open_trace(self, folder: Path) -> Trace:
+        path = folder / f"worker-{self.id}.json"
+        log.info("trace=%s", path)
+        return Trace(path, str(self._device))
 
     def _set_state(self, state: str) -> None:
         """Change what the worker's row says. A catalog that is away learns it from the next heartbeat."""

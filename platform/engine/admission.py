@@ -84,7 +84,6 @@ class Admission:
     """The requests that wait, and the rules by which they begin.
 
     Attributes:
-        make_room: asked to free so many bytes of what nobody uses before a request is made to wait.
         at_work: how many requests of a group have begun.
         ahead: how far a group is ahead of the least served, in seconds over weight.
     """
@@ -94,7 +93,6 @@ class Admission:
     gate: Gate
     at_work: Callable[[str], int]
     ahead: Callable[[str], float]
-    make_room: Callable[[int], object] | None = None
     waiting: dict[int, Waiting] = field(default_factory=dict)
 
     def add(self, entry: Waiting) -> None:
@@ -154,7 +152,4 @@ class Admission:
         instance = current(entry.source)
         extent = instance.program.extent(entry.request)
         need = self.model.need(instance.card.id, extent, weights_bytes(instance.components))
-        missing = self.ledger.missing(instance.components, need)
-        if missing and self.make_room is not None:
-            self.make_room(missing)
-        return not missing
+        return not self.ledger.missing(instance.components, need)

@@ -35,7 +35,8 @@ class Engine:
         node_cache: keeps what nodes filled by content; see `ComponentNode.content`.
         budget: bytes of the device's memory that weights and requests may take together; None: without end,
             and nothing is measured.
-        make_room: called with the bytes that lack for a request, to free what is resident but unused.
+        make_room: called when a request begins, with the bytes that those at work may take besides weights;
+            lets weights go that nobody uses if they are in the way.
         trace: writes down what ran when.
         clock: seconds; what steps are measured by.
 
@@ -54,6 +55,7 @@ class Engine:
     ) -> None:
         self.node_cache = node_cache
         self.memory = Ledger(budget)
+        self._make_room = make_room
         self._clock = clock
         self._trace = trace
         self._gate = Gate()
@@ -62,7 +64,7 @@ class Engine:
         self._model = MemoryModel()
         self._stepper = Stepper(self._queue, self.memory, self._model, trace, clock)
         self._admission = Admission(
-            self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.ahead, make_room
+            self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.ahead
         )
         self._cancelled: deque[Ticket] = deque()
         self._open: dict[int, Waiting | Job] = {}
@@ -169,6 +171,8 @@ class Engine:
             instance, request, entry.ticket, entry.on_progress, self.node_cache, self._clock, entry.source
         )
         self.memory.reserve(job, instance.components, need)
+        if self._make_room is not None and self.memory.budget is not None:
+            self._make_room(self.memory.reserved - self.memory.weights)
         self._queue.add(job, request.group, request.priority)
         self._groups[request.group] += 1
         self._open[id(entry.ticket)] = job

@@ -80,6 +80,11 @@ class LiveBytes(TorchDispatchMode):
         self.most = 0
         self._watched: dict[int, weakref.ref[Any]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under it, and the guard against that imports the compiler: seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
