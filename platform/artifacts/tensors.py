@@ -14,7 +14,7 @@ from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.errors import ArtifactCorrupt, InvalidParameter
 from mutoscope.platform.ids import sha256
-from mutoscope.platform.tensorfile import NotSafetensors, TensorSpan, read_layout
+from mutoscope.platform.tensorfile import NotSafetensors, TensorLayout, TensorSpan, read_layout
 
 T = TypeVar("T")
 
@@ -99,17 +99,37 @@ def readers(store: ArtifactStore, manifest: ComponentManifest) -> dict[str, Call
     return base | own
 
 
+def shapes_of(store: ArtifactStore, manifest: ComponentManifest) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a component by name, its base's included; no tensor is read.
+
+    Raises:
+        ArtifactMissing, ArtifactCorrupt: the base's manifest or a file is gone or damaged.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    if manifest.base is not None:
+        shapes |= shapes_of(store, ComponentManifest.parse(store.get(manifest.base)))
+    for file in manifest.files:
+        if file.split is not None:
+            shapes |= {tensor.name: tensor.shape for tensor in file.split.tensors}
+        elif file.path.endswith(".safetensors"):
+            shapes |= {span.name: span.shape for span in _layout(store, file).spans}
+    return shapes
+
+
 def _readers(store: ArtifactStore, file: ManifestFile) -> dict[str, Callable[[], RawTensor]]:
     if file.split is not None:
         packs = file.split.packs
         return {tensor.name: partial(_read, store, tensor, packs) for tensor in file.split.tensors}
     if not file.path.endswith(".safetensors"):
         return {}
+    return {span.name: partial(_read_whole, store, file, span) for span in _layout(store, file).spans}
+
+
+def _layout(store: ArtifactStore, file: ManifestFile) -> TensorLayout:
     try:
-        layout = read_layout(lambda start, length: store.read_range(file.digest, start, length), file.size)
+        return read_layout(lambda start, length: store.read_range(file.digest, start, length), file.size)
     except NotSafetensors as reason:
         raise ArtifactCorrupt(f"{file.path} {reason}: import the weights again") from None
-    return {span.name: partial(_read_whole, store, file, span) for span in layout.spans}
 
 
 def _read(store: ArtifactStore, tensor: StoredTensor, packs: tuple[Part, ...]) -> RawTensor:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mutoscope.platform.cli import render
 
+if TYPE_CHECKING:
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.engine.card import Card
+
 app = typer.Typer(
     no_args_is_help=True,
-    help="Versions of components: list, show, import, made, of.\n\nExample: mutoscope weights list flux-t2i",
+    help="Versions of components: list, show, import, alias, made, of.\n\n"
+    "Example: mutoscope weights list flux-t2i",
 )
 
 
@@ -21,7 +26,7 @@ def list_versions(
     card: Annotated[str | None, typer.Argument(help="Only this card's.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List weight versions and which are live.
+    """List weight versions and the aliases that point at them; runs use the live ones unless told otherwise.
 
     Example: mutoscope weights list flux-t2i
     """
@@ -32,18 +37,23 @@ def list_versions(
     if card is not None:
         get_card(card)
     versions = home.catalog.weights.list(card)
-    live = {
-        str(version)
-        for name in {version.card for version in versions}
-        for version in home.catalog.weights.live(name).values()
-    }
+    aliases = home.catalog.weights.aliases(card)
     if json:
-        render.emit_json([_plain(version) | {"live": str(version) in live} for version in versions])
+        render.emit_json(
+            [
+                _plain(version)
+                | {
+                    "live": "live" in aliases.get(str(version), ()),
+                    "aliases": aliases.get(str(version), []),
+                }
+                for version in versions
+            ]
+        )
         return
     render.table(
-        ["version", "live", "digest", "age"],
+        ["version", "aliases", "digest", "age"],
         [
-            (str(v), "live" if str(v) in live else "", v.digest[:12], render.age(v.created_at))
+            (str(v), ", ".join(aliases.get(str(v), ())), v.digest[:12], render.age(v.created_at))
             for v in versions
         ],
         empty="no weights yet: `mutoscope up` imports the starter weights",
@@ -79,20 +89,44 @@ def show(
 
 @app.command("import")
 def import_weights(
-    card: Annotated[str, typer.Argument(help="The card the folder holds weights for.")],
-    folder: Annotated[Path, typer.Argument(help="A folder in diffusers format.")],
+    card: Annotated[str, typer.Argument(help="The card the weights are for.")],
+    folder: Annotated[Path | None, typer.Argument(help="A folder in diffusers format.")] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of a folder: a LoRA, as diffusers saves it.")
+    ] = None,
+    alias: Annotated[str | None, typer.Option(help="What runs select the adapter by.")] = None,
+    component: Annotated[
+        str | None, typer.Option(help="Take only what the adapter changes of this component.")
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="What the adapter was made over, if not the live version."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Import a folder of weights and make it live. The same bytes again change nothing.
+    """Import a folder of weights and make it live, or an adapter under an alias of its own.
+
+    The same bytes again change nothing.
 
     Example: mutoscope weights import flux-t2i ./FLUX.1-dev
+    Example: mutoscope weights import flux-t2i --adapter ./lora.safetensors --alias my-style
     """
     from mutoscope.models.registry import get_card
     from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.errors import InvalidParameter
     from mutoscope.platform.orchestration.importing import import_folder
 
     home = Home()
     declared = get_card(card)
+    if (folder is None) == (adapter is None):
+        raise InvalidParameter("folder", str(folder), "give a folder, or --adapter FILE instead of one")
+    if adapter is not None:
+        _import_adapter(home, declared, adapter, alias, component, base, json=json)
+        return
+    assert folder is not None
+    for name, value in (("alias", alias), ("component", component), ("base", base)):
+        if value is not None:
+            raise InvalidParameter(name, value, "it goes with --adapter; a folder becomes live as a whole")
     before = home.catalog.weights.live(card)
     after = import_folder(home.catalog, home.store, declared, folder)
     if json:
@@ -103,6 +137,56 @@ def import_weights(
         [(name, str(v), "unchanged" if before.get(name) == v else "new, live") for name, v in after.items()],
         empty="the folder holds nothing",
     )
+
+
+def _import_adapter(
+    home: Home,
+    card: Card,
+    adapter: Path,
+    alias: str | None,
+    component: str | None,
+    base: str | None,
+    *,
+    json: bool,
+) -> None:
+    from mutoscope.platform.errors import InvalidParameter
+    from mutoscope.platform.orchestration.adapting import import_adapter
+
+    if alias is None:
+        raise InvalidParameter("alias", None, "name the adapter with --alias; runs select it by that")
+    before = home.catalog.weights.aliased(card.id, alias)
+    after = import_adapter(
+        home.catalog, home.store, card, adapter, alias=alias, component=component, base=base
+    )
+    if json:
+        render.emit_json({name: str(version) for name, version in after.items()})
+        return
+    render.table(
+        ["component", "version", ""],
+        [
+            (name, str(v), "unchanged" if before.get(name) == v else f"new, {alias}")
+            for name, v in after.items()
+        ],
+        empty="the adapter changes nothing",
+    )
+    render.say(f"select it with --weights {card.id}@{alias}")
+
+
+@app.command("alias")
+def alias(
+    name: Annotated[str, typer.Argument(help="Such as candidate; live is what runs use unasked.")],
+    version: Annotated[str, typer.Argument(help="Such as flux-t2i/transformer@12.")],
+) -> None:
+    """Point an alias of a component at one of its versions. Where it pointed before stays on record.
+
+    Example: mutoscope weights alias candidate flux-t2i/transformer@12
+    """
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    found = home.catalog.weights.get(version)
+    home.catalog.weights.set_alias(name, found)
+    render.say(f"{found.card}/{found.component}@{name} is {found}")
 
 
 @app.command("made")

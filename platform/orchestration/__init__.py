@@ -14,6 +14,8 @@
     pages          browse pages of ended runs, off the critical path
     media          media files from outside, as recorded imports
     importing      card folders, as recorded imports
+    adapting       LoRA files, as recorded imports over a base
+    selection      which weight versions a run pins where not the live ones
     weights        what a training made, as weight versions
     deployments    workflows on a work pool; the heartbeat automation
     launch         starting a workflow by name, here or on the pool

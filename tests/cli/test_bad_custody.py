@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "show": (REF,),
     "trash restore": (REF,),
     "unpin": ("best",),
+    "weights alias": ("candidate", "flux-t2i/vae@1"),
     "weights import": ("flux-t2i", "folder"),
     "weights made": ("flux-t2i/vae@1",),
     "weights of": (REF,),
