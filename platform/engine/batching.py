@@ -68,6 +68,7 @@ class Batcher:
     Args:
         sizes: agreeing sizes by signature, for bitwise mode.
         most: rows of the largest call in tolerance mode.
+        share: whether rows share calls at all; without, they have the same bits alone.
         prove: let a call that shares for the first time prove itself.
     """
 
@@ -76,10 +77,12 @@ class Batcher:
         mode: Mode = Mode.OFF,
         sizes: Mapping[Signature, Sizes] | None = None,
         most: int = 1,
+        *,
+        share: bool = True,
         prove: bool = True,
     ) -> None:
         self.mode = mode
-        self._prove = prove
+        self._share, self._prove = share, prove
         self._sizes = dict(sizes or {})
         self._most = most
         self._proofs = Proofs()
@@ -87,7 +90,9 @@ class Batcher:
     def capacity(self, plan: WorkPlan) -> int:
         """Most rows, the plan's own included, of a call that it may be part of; 1: it shares with nobody."""
         sizes = self._sizes_of(plan)
-        return 1 if sizes is None or self._proofs.refuted(_owner(plan), signature(plan)) else sizes.most
+        if sizes is None or not self._share or self._proofs.refuted(_owner(plan), signature(plan)):
+            return 1
+        return sizes.most
 
     def padding(self, plan: WorkPlan, rows: int) -> int:
         """Rows of padding that are computed beside `rows` rows of such plans."""
@@ -114,11 +119,11 @@ class Batcher:
 
     def one_by_one(self) -> Batcher:
         """A batcher that gives the same bits without letting rows share a call."""
-        return Batcher(self.mode, {name: Sizes((sizes.least,)) for name, sizes in self._sizes.items()}, 1)
+        return Batcher(self.mode, self._sizes, share=False)
 
     def trusting(self) -> Batcher:
         """A batcher that takes every call at its word: what the check of the checks needs."""
-        return Batcher(self.mode, self._sizes, self._most, prove=False)
+        return Batcher(self.mode, self._sizes, self._most, share=self._share, prove=False)
 
     def _results(self, plan: WorkPlan, rows: list[Row]) -> list[Any]:
         """The result of each row."""
@@ -133,7 +138,7 @@ class Batcher:
     def _bitwise(self, plan: WorkPlan, rows: list[Row], sizes: Sizes) -> list[Any]:
         call, owner, name = _rows(plan).call, _owner(plan), signature(plan)
         each = Sizes((sizes.least,))
-        if sizes.most == 1 or len(rows) < 2 or self._proofs.refuted(owner, name):
+        if not self._share or len(rows) < 2 or self._proofs.refuted(owner, name):
             return [one for row in rows for one in in_calls(call, [row], each)]
         shared = in_calls(call, rows, sizes)
         if not self._prove or self._proofs.known(owner, name):

@@ -19,7 +19,8 @@ from tests.engine import toy
 
 def test_the_contract_names_what_decides_bits() -> None:
     contract = numerics.cpu_contract(2)
-    assert set(contract) == {"device", "dtype", "mode", "threads", "versions"}
+    assert set(contract) == {"device", "dtype", "mode", "threads", "versions", "batching"}
+    assert contract["batching"] == {"mode": "off"}
     assert (contract["dtype"], contract["mode"], contract["threads"]) == ("float32", "bitwise", 2)
     assert contract["versions"]["torch"] == torch.__version__
 

@@ -48,6 +48,16 @@ RECIPE = {
 }
 
 
+def make(folder: Path, card_id: str, seed: int = 0) -> Path:
+    """A folder of the card, for the template suite."""
+    return save_tiny_flux(folder, seed=seed)
+
+
+def variants(card_id: str) -> list[dict[str, Any]]:
+    """Guided or not, and one whose steps lie elsewhere on the schedule."""
+    return [{}, {"guidance_scale": 1.0}, {"num_inference_steps": 3}]
+
+
 def save_tiny_flux(
     folder: Path,
     *,

@@ -61,14 +61,15 @@ def check(
 def controls(instance: Instance, requests: Sequence[Request], found: Sequence[Finding]) -> list[Finding]:
     """Every gate that passed, over the card with the gate's defect planted in it."""
     passed = {finding.name for finding in found if finding.verdict is Verdict.PASSED}
+    together = partial(gates.serving_together, most_orders=1)
     results = []
     if gates.TOGETHER in passed:
         shared = planted(instance, SharedState) if _takes_steps(instance, requests[0]) else None
-        results.append(_caught("planted global", shared, gates.serving_together, requests))
+        results.append(_caught("planted global", shared, together, requests))
         if instance.batcher.mode is Mode.BITWISE:
             trusting = replace(instance, batcher=instance.batcher.trusting())
             mixing = planted(trusting, BatchDependent)
-            results.append(_caught("batch-dependent operation", mixing, gates.serving_together, requests))
+            results.append(_caught("batch-dependent operation", mixing, together, requests))
     if gates.CAPTURE_OFF in passed:
         remembering = planted(instance, RemembersRollouts)
         results.append(_caught("capture left on", remembering, gates.capture_off, requests))

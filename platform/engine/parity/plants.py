@@ -131,13 +131,11 @@ def planted(instance: Instance, defect: Callable[[Loop[Any]], _Planted]) -> Inst
 @contextmanager
 def swapped_weights(instance: Instance) -> Iterator[None]:
     """Inside, the modules that the card's loops use hold other weights than the instance names."""
-    used = {name for node in instance.program.nodes if isinstance(node, LoopNode) for name in node.uses}
-    modules = [
-        module
-        for name, module in instance.components.items()
-        if isinstance(module, nn.Module) and (name in used or not used)
-    ]
-    parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
+    loops = [node for node in instance.program.nodes if isinstance(node, LoopNode)]
+    used = {name for node in loops for name in (node.uses or instance.components)}
+    modules = [module for name, module in instance.components.items() if name in used]
+    found = (p for module in modules if isinstance(module, nn.Module) for p in module.parameters())
+    parameters = list({id(parameter): parameter for parameter in found}.values())
     kept = [parameter.detach().clone() for parameter in parameters]
     try:
         # Turned round, and larger: of the same kind, and no model's own.
