@@ -10,6 +10,7 @@ from pydantic import Field
 from mutoscope.models.starter.trainers import (
     IMAGE_TRAINER,
     REFINER_TRAINER,
+    SCORER_TRAINER,
     SHIPPED_SEEDS,
     TRAINED,
     VIDEO_TRAINER,
@@ -20,10 +21,16 @@ from mutoscope.platform.orchestration.weights import publish_trained
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
 
-TRAINERS = {"image": IMAGE_TRAINER.id, "video": VIDEO_TRAINER.id, "refiner": REFINER_TRAINER.id}
+TRAINERS = {
+    "image": IMAGE_TRAINER.id,
+    "video": VIDEO_TRAINER.id,
+    "refiner": REFINER_TRAINER.id,
+    "scorer": SCORER_TRAINER.id,
+}
 
 Model = Annotated[
-    Literal["image", "video", "refiner"], Field(title="Model", description="Which of them to train.")
+    Literal["image", "video", "refiner", "scorer"],
+    Field(title="Model", description="Which of them to train."),
 ]
 TrainSeed = Annotated[
     int | None,
@@ -61,6 +68,7 @@ async def train_starter(
     dit_steps: StageSteps = None,
     bank_size: StageSteps = None,
     lm_steps: StageSteps = None,
+    scorer_steps: StageSteps = None,
     alias: Alias = "candidate",
 ) -> dict[str, ArtifactRef]:
     """Train a starter model and publish its components as weight versions.
@@ -76,6 +84,7 @@ async def train_starter(
         "dit_steps": dit_steps,
         "bank_size": bank_size,
         "lm_steps": lm_steps,
+        "scorer_steps": scorer_steps,
     }
     made = await engine_run(
         trainer,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MODELS = ("image", "video", "refiner")
+MODELS = ("image", "video", "refiner", "scorer")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,9 +50,11 @@ _MODULE = {
     ("train", "image"): "image_train",
     ("train", "video"): "video_train",
     ("train", "refiner"): "refiner_train",
+    ("train", "scorer"): "scorer_train",
     ("evaluate", "image"): "evaluate",
     ("evaluate", "video"): "video_evaluate",
     ("evaluate", "refiner"): "refiner_evaluate",
+    ("evaluate", "scorer"): "scorer_evaluate",
 }
 
 if __name__ == "__main__":

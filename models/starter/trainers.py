@@ -2,7 +2,8 @@
 
 A training is declared like any other work, so it is queued, claimed under a lease, watched, cancelled and
 remembered like any other, and its weights have a lineage. A trainer has no components; its recipe is the
-training's configuration in `image_recipe`, `video_recipe` or `refiner_recipe`. No torch here.
+training's configuration in `image_recipe`, `video_recipe`, `refiner_recipe` or `scorer_train`. No torch
+here.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ class RefinerTrainerParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     lm_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the language model.")
+
+
+class ScorerTrainerParameters(BaseModel):
+    """Steps of the only stage. None takes the stage's own number: a quarter of an hour on one core."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    scorer_steps: int | None = Field(None, ge=1, le=1_000_000, description="Steps of the scene scorer.")
 
 
 def _weights(*components: str) -> tuple[Slot, ...]:
@@ -100,10 +109,30 @@ REFINER_TRAINER = Card(
     run_kind="train_step",
 )
 
-TRAINED = {IMAGE_TRAINER.id: "flux-t2i", VIDEO_TRAINER.id: "wan-i2v", REFINER_TRAINER.id: "refiner-lm"}
+SCORER_TRAINER = Card(
+    id="starter-scorer-trainer",
+    title="Trains the starter weights of reward-scene",
+    components=(),
+    inputs=(),
+    outputs=_weights("scorer"),
+    parameters=ScorerTrainerParameters,
+    recipe=TrainerRecipe,
+    inspector=f"{__name__}:inspect",
+    loader=f"{__name__}:load",
+    builder="mutoscope.models.starter.training:build_scorer",
+    sources=("mutoscope.models.starter", "mutoscope.models.reward.scene"),
+    run_kind="train_step",
+)
+
+TRAINED = {
+    IMAGE_TRAINER.id: "flux-t2i",
+    VIDEO_TRAINER.id: "wan-i2v",
+    REFINER_TRAINER.id: "refiner-lm",
+    SCORER_TRAINER.id: "reward-scene",
+}
 """Which card a trainer makes weights for."""
 
-SHIPPED_SEEDS = {IMAGE_TRAINER.id: 11, VIDEO_TRAINER.id: 20, REFINER_TRAINER.id: 31}
+SHIPPED_SEEDS = {IMAGE_TRAINER.id: 11, VIDEO_TRAINER.id: 20, REFINER_TRAINER.id: 31, SCORER_TRAINER.id: 31}
 """The seeds from which the recipes of the shipped weights count."""
 
 

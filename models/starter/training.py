@@ -21,10 +21,16 @@ from typing import Any
 import torch
 
 from mutoscope.models.registry import get_card
-from mutoscope.models.starter import image_train, refiner_train, video_train
+from mutoscope.models.starter import image_train, refiner_train, scorer_train, video_train
 from mutoscope.models.starter.curriculum import Curriculum
 from mutoscope.models.starter.stage import Stage, load_checkpoint, save_checkpoint, steps_in
-from mutoscope.models.starter.trainers import IMAGE_TRAINER, REFINER_TRAINER, TRAINED, VIDEO_TRAINER
+from mutoscope.models.starter.trainers import (
+    IMAGE_TRAINER,
+    REFINER_TRAINER,
+    SCORER_TRAINER,
+    TRAINED,
+    VIDEO_TRAINER,
+)
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.loop import BuildContext, Done, LoopNode, LoopState, Program, WorkPlan
 from mutoscope.platform.engine.request import Output, Request
@@ -155,6 +161,11 @@ def build_image(context: BuildContext) -> Program:
 def build_video(context: BuildContext) -> Program:
     """Builder of `starter-video-trainer`."""
     return _program(VIDEO_TRAINER, video_train.CURRICULUM)
+
+
+def build_scorer(context: BuildContext) -> Program:
+    """Builder of `starter-scorer-trainer`."""
+    return _program(SCORER_TRAINER, scorer_train.CURRICULUM)
 
 
 def build_refiner(context: BuildContext) -> Program:

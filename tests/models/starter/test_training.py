@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mutoscope.models.registry import get_card
-from mutoscope.models.starter.trainers import IMAGE_TRAINER, REFINER_TRAINER, TRAINED, VIDEO_TRAINER
+from mutoscope.models.starter.trainers import (
+    IMAGE_TRAINER,
+    REFINER_TRAINER,
+    SCORER_TRAINER,
+    TRAINED,
+    VIDEO_TRAINER,
+)
 from mutoscope.platform import settings
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
@@ -83,6 +90,23 @@ def test_a_refiners_training_makes_both_components(home: Path) -> None:
     paths = {name: folder / name for name in ("llm", "tokenizer")}
     loaded = load_instance(get_card("refiner-lm"), paths, recipe=result.outputs["recipe"].value)
     assert loaded.recipe.max_new_tokens == 24
+
+
+def test_a_scorers_training_repeats_itself_and_loads(home: Path) -> None:
+    once, again = (
+        Engine().run(
+            instance(SCORER_TRAINER), Request(name, SCORER_TRAINER.id, {}, {"scorer_steps": 2}, seed=31)
+        )
+        for name in ("once", "again")
+    )
+    assert set(once.outputs) == {"scorer", "recipe"}
+    assert digests(once) == digests(again)
+    folder = folder_of(once, home / "trained")
+    card = get_card(TRAINED[SCORER_TRAINER.id])
+    loaded = load_instance(card, {"scorer": folder / "scorer"}, recipe=once.outputs["recipe"].value)
+    picture = np.zeros((64, 64, 3), np.uint8)
+    scored = Engine().run(loaded, Request("one", card.id, {"image": picture}, {"prompt": "a red ring"}, 0))
+    assert 0 < scored.outputs["reward"].value["score"] < 1
 
 
 def test_a_training_that_was_cut_short_ends_on_the_same_weights(home: Path) -> None:
