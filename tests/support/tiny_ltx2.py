@@ -258,7 +258,7 @@ def _audio_vae(seed: int) -> AutoencoderKLLTX2Audio:
 def _vocoder(seed: int) -> LTX2Vocoder:
     """160 samples for a mel frame, as many as lie between two at 16 kHz."""
     torch.manual_seed(seed)
-    return LTX2Vocoder(
+    vocoder = LTX2Vocoder(
         in_channels=2 * MEL_BINS,
         hidden_channels=32,
         upsample_kernel_sizes=[16, 11, 8],
@@ -267,6 +267,11 @@ def _vocoder(seed: int) -> LTX2Vocoder:
         resnet_dilations=[[1, 3, 5]],
         output_sampling_rate=SAMPLE_RATE,
     )
+    # As they are drawn, weights would fade away what comes in, and biases be heard as a constant.
+    with torch.no_grad():
+        for name, parameter in vocoder.named_parameters():
+            parameter.mul_(0 if name.endswith("bias") else 2)
+    return vocoder
 
 
 def _newer_vocoder(seed: int) -> LTX2VocoderWithBWE:
