@@ -2,7 +2,8 @@
 
 Families of this package are listed here. Others are found through the entry point group ``mutoscope.cards``,
 and through ``MUTOSCOPE_CARDS``, a comma-separated list for cards that are being tried out and not yet
-packaged. Every origin is "package.module:attribute" and names a `Card`.
+packaged. Every origin is "package.module:attribute" and names a `Card`, or a function that makes one of the
+cards listed before it: `(Mapping[str, Card]) -> Card`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,18 @@ _BUILT_IN = (
     "mutoscope.models.wan.card:CARD",
     "mutoscope.models.ltx2.card:CARD",
     "mutoscope.models.wan.card:T2V",
+    "mutoscope.models.wan.adaptive_card:CARD",
+    "mutoscope.models.cosmos3.card:CARD",
     "mutoscope.models.refiner.card:CARD",
+    "mutoscope.models.unified.card:unirl_qwenflux",
+    "mutoscope.models.unified.card:multi_expert",
+    "mutoscope.models.reward.scene.card:CARD",
+    "mutoscope.models.reward.ocr.card:CARD",
+    "mutoscope.models.reward.clip.card:CARD",
     "mutoscope.models.starter.trainers:IMAGE_TRAINER",
     "mutoscope.models.starter.trainers:VIDEO_TRAINER",
+    "mutoscope.models.starter.trainers:REFINER_TRAINER",
+    "mutoscope.models.starter.trainers:SCORER_TRAINER",
 )
 
 
@@ -42,7 +52,7 @@ def cards() -> Mapping[str, Card]:
     """
     found: dict[str, Card] = {}
     for origin in _origins():
-        card = _load(origin)
+        card = _load(origin, found)
         if card.id in found:
             raise InvalidInput(f"card id {card.id!r} is declared twice, again by {origin}: rename one")
         found[card.id] = card
@@ -55,9 +65,13 @@ def _origins() -> list[str]:
     return [*_BUILT_IN, *(entry.value for entry in installed), *filter(None, named)]
 
 
-def _load(origin: str) -> Card:
+def _load(origin: str, found: Mapping[str, Card]) -> Card:
     try:
         card = resolve_entrypoint(origin)
+        if callable(card):
+            card = card(found)
+    except KeyError as error:
+        raise InvalidInput(f"card {origin} is made of {error}, which is unknown: list it before") from None
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidInput(f"card {origin} cannot be imported ({error}): fix or remove the origin") from error
     if not isinstance(card, Card):

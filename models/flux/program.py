@@ -44,6 +44,7 @@ def build(context: BuildContext) -> Program:
             LoopNode(
                 Denoise(parts, context),
                 total=lambda slots: slots["request"].parameters["num_inference_steps"],
+                uses=("transformer",),
             ),
             decode_node("vae_decode", decoding(parts.vae)),
         ),

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from mutoscope.models.common.folder import INDEX, Contents, inspect_folder, read_recipe, require_equal
 from mutoscope.models.common.tiling import OVERLAP
-from mutoscope.models.wan.card import CARD, T2V, WanRecipe
+from mutoscope.models.wan.adaptive_card import AdaptiveRecipe
+from mutoscope.models.wan.card import CARD, COMPONENTS, T2V, WanRecipe
 from mutoscope.platform.engine.card import FolderSummary
 from mutoscope.platform.engine.sampling import FlowSchedule
 from mutoscope.platform.errors import InvalidFolder
@@ -45,6 +46,15 @@ def inspect_text(folder: Path) -> FolderSummary:
         raise InvalidFolder(f"{folder} holds an image-to-video Wan: use card {CARD.id} for it")
     check(contents, takes_image=False)
     return summary(contents, WanRecipe)
+
+
+def inspect_adaptive(folder: Path) -> FolderSummary:
+    """Check a folder of any layout for `wan-adaptive` and read its recipe. Raises InvalidFolder."""
+    contents = inspect_folder(folder, COMPONENTS, (IMAGE, TEXT))
+    joined = contents.index["_class_name"] == IMAGE and not expands(contents)
+    check(contents, takes_image=joined or expands(contents))
+    image = "optional" if expands(contents) else "required" if joined else "none"
+    return summary(contents, AdaptiveRecipe, image=image)
 
 
 def expands(contents: Contents) -> bool:

@@ -43,7 +43,7 @@ TEXT = ("tokenizer", "text_encoder")
 def build(context: BuildContext) -> Program:
     """Image to video over one folder's loaded components."""
     parts, codec, recipe, device = opened(context)
-    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
+    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps, uses=transformers(parts))
     return Program(
         nodes=(*conditions(parts, codec, recipe, device), denoise, decode(codec)),
         outputs=outputs,
@@ -54,7 +54,7 @@ def build(context: BuildContext) -> Program:
 def build_text(context: BuildContext) -> Program:
     """Text to video over one folder's loaded components."""
     parts, codec, recipe, device = opened(context)
-    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps)
+    denoise = LoopNode(Denoise(parts, codec, recipe, device), total=steps, uses=transformers(parts))
     return Program(
         nodes=(text_node(parts, device), denoise, decode(codec)),
         outputs=outputs,
@@ -67,6 +67,11 @@ def opened(context: BuildContext) -> tuple[WanComponents, LatentCodec, WanRecipe
     parts, device, recipe = WanComponents.of(context.components), torch.device(context.device), context.recipe
     assert isinstance(recipe, WanRecipe)
     return parts, LatentCodec(parts.vae, device), recipe, device
+
+
+def transformers(parts: WanComponents) -> tuple[str, ...]:
+    """The components that denoise."""
+    return ("transformer",) if parts.transformer_2 is None else ("transformer", "transformer_2")
 
 
 def text_node(parts: WanComponents, device: torch.device) -> ComponentNode:
@@ -208,11 +213,13 @@ class ImageEncode:
     codec: LatentCodec
     held: bool
 
-    def content(self, slots: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    def content(self, slots: Mapping[str, Any]) -> tuple[str, tuple[int, ...]] | None:
         """The image, and the size of the video that it is laid out for."""
-        return image_digest(slots), video_shape(slots)
+        return (image_digest(slots), video_shape(slots)) if "image" in slots else None
 
     def __call__(self, slots: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "image" not in slots:
+            return {"condition_BKTHW": None}
         frames, height, width = video_shape(slots)
         first_BCFYX = self.codec.preprocess(given_image(slots), height, width)
         if self.held:

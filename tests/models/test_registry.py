@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -26,7 +28,12 @@ def install(monkeypatch: pytest.MonkeyPatch, *origins: str) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
 
 
-BUILT_IN = ["flux-t2i", "wan-i2v", "wan-t2v", "starter-image-trainer", "starter-video-trainer"]
+BUILT_IN = [
+    *("flux-t2i", "wan-i2v", "ltx2-av", "wan-t2v", "wan-adaptive", "cosmos3-omni"),
+    *("refiner-lm", "unirl-qwenflux", "multi-expert"),
+    *("reward-scene", "reward-ocr", "reward-clip"),
+    *("starter-image-trainer", "starter-video-trainer", "starter-refiner-trainer"),
+]
 
 
 def test_built_in_cards(fresh: pytest.MonkeyPatch) -> None:
@@ -38,6 +45,19 @@ def test_built_in_cards(fresh: pytest.MonkeyPatch) -> None:
 def test_every_entrypoint_of_a_built_in_card_resolves(card_id: str) -> None:
     card = registry.get_card(card_id)
     assert all(callable(resolve_entrypoint(name)) for name in (card.inspector, card.loader, card.builder))
+
+
+def twin(cards: Mapping[str, Card]) -> Card:
+    return replace(cards["flux-t2i"], id="twin")
+
+
+def orphan(cards: Mapping[str, Card]) -> Card:
+    return cards["sdxl"]
+
+
+def test_a_function_makes_a_card_of_those_before_it(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv(registry.VARIABLE, f"{__name__}:twin")
+    assert registry.get_card("twin").components == registry.get_card("flux-t2i").components
 
 
 def test_unknown_card_lists_the_known_ones(fresh: pytest.MonkeyPatch) -> None:
@@ -61,6 +81,7 @@ def test_installed_cards_and_those_of_the_variable(fresh: pytest.MonkeyPatch) ->
         ("tests.engine.toy:NOTHING", "card tests.engine.toy:NOTHING cannot be imported"),
         ("no_such_package.card:CARD", "card no_such_package.card:CARD cannot be imported"),
         ("mutoscope.models.flux.card:CARD", "card id 'flux-t2i' is declared twice"),
+        (f"{__name__}:orphan", "orphan is made of 'sdxl', which is unknown: list it before"),
     ],
 )
 def test_refused_origins(fresh: pytest.MonkeyPatch, origin: str, message: str) -> None:

@@ -27,6 +27,7 @@ TINY: Mapping[str, str] = {
     "reward-ocr": "tests.support.tiny_reward",
     "reward-scene": "tests.support.tiny_reward",
     "unirl-qwenflux": "tests.support.tiny_unified",
+    "wan-adaptive": "tests.support.tiny_wan",
     "wan-i2v": "tests.support.tiny_wan",
     "wan-t2v": "tests.support.tiny_wan",
 }
