@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from mutoscope.platform.engine.finite import tensors_of
 
 
 def module_storages(module: nn.Module) -> dict[int, int]:
@@ -88,14 +89,13 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        given = {
-            leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)
-        }
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
+        kwargs = kwargs or {}
+        given = {tensor.untyped_storage()._cdata for tensor in tensors_of((args, kwargs))}
+        result = func(*args, **kwargs)
+        for tensor in tensors_of(result):
             # A view, or a tensor changed in place, lives in memory that was there.
-            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
-                self._watch(leaf.untyped_storage())
+            if tensor.untyped_storage()._cdata not in given:
+                self._watch(tensor.untyped_storage())
         return result
 
     def _watch(self, storage: torch.UntypedStorage) -> None:
