@@ -17,7 +17,7 @@
     pages.py        pages url, rebuild, presign
     archive.py      export, import
     replay.py       replay
-    cards.py        cards
+    cards.py        cards; card.py: card check
     weights.py      weights list, show, import, made, of; contents.py lists their files and tensors
     catalog.py      catalog status, upgrade, check
     fsck.py         fsck
@@ -27,7 +27,7 @@
     trash.py        trash list, restore, empty
     incidents.py    incidents list, show
     why.py          why
-    doctor.py       doctor; integrity.py tells whether stored weights are whole
+    doctor.py       doctor; integrity.py tells whether stored weights are whole, parity.py asks a card's gates
     demo.py         demo
 
 Command modules import only Typer at the top: `mutoscope --help` must answer at once, so everything heavier is

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from mutoscope.platform.cli import render
+from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.ids import new_id
 
 if TYPE_CHECKING:
@@ -31,11 +33,28 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(
+    card: Annotated[
+        str | None, typer.Option("--card", help="Check this card instead: what serving must not change.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="With --card: weights to load instead of the live ones.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Check Python, packages, home, store, catalog, servers, workers, encoder and weights.
 
-    Example: mutoscope doctor --json
+    With --card: load the card as a worker here would, and ask its parity gates. Serial, interleaved and
+    batched serving must return equal bytes, capture must change nothing, rollouts must repeat, and their
+    log-probabilities must be those of the recorded weights. Each gate is also shown a defect to catch.
+
+    Example: mutoscope doctor --card flux-t2i
     """
+    if card is not None:
+        _examine_card(card, folder, json)
+        return
+    if folder is not None:
+        raise InvalidParameter("folder", str(folder), "name the card that it is for with --card")
     findings = list(examine())
     if json:
         render.emit_json([asdict(finding) for finding in findings])
@@ -44,6 +63,27 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
             remedy = f"; {finding.remedy}" if finding.remedy else ""
             render.say(f"{finding.level:<4}  {finding.check:<10} {finding.detail}{remedy}")
     if any(finding.level == "fail" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _examine_card(card_id: str, folder: Path | None, json: bool) -> None:
+    from mutoscope.models.registry import get_card
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.cli.parity import examine as examine_instance
+    from mutoscope.platform.cli.parity import load, show
+    from mutoscope.workers.device import open_device
+
+    home, card = Home(), get_card(card_id)
+    if card.run_kind == "train_step":
+        raise InvalidParameter("card", card_id, "a trainer serves no requests: name a card that does")
+    device = open_device(home.settings)
+    examined = examine_instance(home, device, load(home, device, card, folder))
+    if json:
+        render.emit_json(examined.plain())
+    else:
+        render.say(f"card      {card_id} on {examined.device}")
+        show(examined)
+    if not examined.report.ok:
         raise typer.Exit(1)
 
 

@@ -11,6 +11,7 @@ import typer
 from mutoscope.platform.cli import (
     archive,
     browse,
+    card,
     cards,
     catalog,
     demo,
@@ -92,6 +93,7 @@ app.add_typer(trash.app, name="trash", rich_help_panel=KEEP)
 app.command(rich_help_panel=CARRY)(archive.export)
 app.command("import", rich_help_panel=CARRY)(archive.import_)
 app.command(rich_help_panel=MODELS)(cards.cards)
+app.add_typer(card.app, name="card", rich_help_panel=MODELS)
 app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
 
 
