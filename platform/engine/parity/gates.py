@@ -20,6 +20,7 @@ from mutoscope.platform.engine.parity.report import Finding, Verdict
 from mutoscope.platform.engine.parity.serving import Served, Watched, orders, serial, together, unshared
 from mutoscope.platform.engine.recompute import recompute_log_probs
 from mutoscope.platform.engine.request import Profile, Request
+from mutoscope.platform.engine.rollout import DEFAULTS
 from mutoscope.platform.engine.sampling import FlowSchedule
 from mutoscope.platform.trajectory import Floats, TrajectoryGroup
 
@@ -122,9 +123,9 @@ def rollout_repeats(instance: Instance, requests: Sequence[Request]) -> Finding:
         return _failed(ROLLOUT, f"{type(error).__name__}: {error}")
     if wrong:
         return _failed(ROLLOUT, wrong)
-    arrays = sum(path.startswith("trajectory") for made in first.values() for path in made)
-    detail = f"{len(rollouts)} rollouts equal alone, again and together, {arrays} trajectory values"
-    return Finding(ROLLOUT, Verdict.PASSED, detail, {"rollouts": len(rollouts), "values": arrays})
+    values = sum(len(made) for made in first.values())
+    detail = f"{len(rollouts)} rollouts of {values} values equal alone, again and together"
+    return Finding(ROLLOUT, Verdict.PASSED, detail, {"rollouts": len(rollouts), "values": values})
 
 
 def log_probs_recomputed(
@@ -149,7 +150,9 @@ def log_probs_recomputed(
 def compared_log_probs(pairs: Sequence[tuple[Floats, Floats]]) -> Finding:
     """The verdict on captured and recomputed log-probabilities, sample by sample."""
     if not pairs:
-        return _inapplicable(C2, "its rollouts record no log-probabilities of seekable steps")
+        return _inapplicable(
+            C2, "its rollouts record no latents; log-probabilities of tokens are for its family's tests"
+        )
     delta = max(float(np.abs(captured - again).max()) for captured, again in pairs)
     ratio = max(abs(math.expm1(float(d))) for captured, again in pairs for d in again - captured)
     count = sum(len(captured) for captured, _ in pairs)
@@ -185,15 +188,21 @@ def _unequal_to_ode(instance: Instance, requests: Sequence[Request]) -> str:
     first = requests[0].parameters
     if "law" not in instance.card.resolve(first, instance.recipe, Profile.ROLLOUT):
         return ""
-    plain = [replace(r, parameters={"guidance_scale": 1.0, **r.parameters}) for r in requests]
+    known = instance.card.parameters.model_fields
+    defaults = {name: value for name, value in DEFAULTS.items() if name in known}
+    plain = [replace(r, parameters={**defaults, **r.parameters}) for r in requests]
     served = serial(instance, plain)
     captured = serial(instance, [_rollout(request, request.id, law="ode") for request in plain])
     bare = {
-        name: {path: value for path, value in made.items() if not path.startswith("trajectory")}
+        name: {path: value for path, value in made.items() if path in served[name]}
         for name, made in captured.items()
     }
     wrong = _unequal(served, bare)
     return f"under the ODE, {wrong}" if wrong else ""
+
+
+def _given(parameters: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _euler(instance: Instance) -> bool:
