@@ -69,9 +69,9 @@ def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any
 
 
 def _filled(card: Card) -> tuple[Slot, ...]:
-    """Required slots; the first one where none is, as a card without any input has nothing to look at."""
+    """Required slots; of a scorer that requires none the first one, since it scores one of several."""
     required = tuple(slot for slot in card.inputs if slot.required)
-    return required or card.inputs[:1]
+    return required or (card.inputs[:1] if card.run_kind == "reward" else ())
 
 
 def _value(card: Card, name: str, info: FieldInfo) -> Any:

@@ -201,10 +201,6 @@ def _unequal_to_ode(instance: Instance, requests: Sequence[Request]) -> str:
     return f"under the ODE, {wrong}" if wrong else ""
 
 
-def _given(parameters: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in parameters.items() if value is not None}
-
-
 def _euler(instance: Instance) -> bool:
     """Whether serving takes the Euler steps that a rollout takes; a multistep solver has others."""
     return isinstance(instance.components.get("scheduler"), FlowSchedule)

@@ -61,7 +61,7 @@ class SharedState(_Planted):
 
 
 class RemembersRollouts(_Planted):
-    """Once a request was captured, all are changed a little: capture that is not off when it is off."""
+    """Once a request was captured, all are changed: capture that is not off when it is off."""
 
     captured = False
 
@@ -71,7 +71,7 @@ class RemembersRollouts(_Planted):
         return state
 
     def advance(self, state: Any, result: Any) -> None:
-        self.loop.advance(state, nudged(result) if self.captured else result)
+        self.loop.advance(state, nudged(result, _turned_over) if self.captured else result)
 
 
 class GlobalGenerator(_Planted):
@@ -106,7 +106,11 @@ def _turned(x: Tensor) -> Tensor:
     return slots.reshape(-1, *[1] * (x.dim() - 1)) * x.flip(-1) / NUDGE
 
 
-def nudged(result: Any, by: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
+def _turned_over(x: Tensor) -> Tensor:
+    return x.flip(-1) / NUDGE
+
+
+def nudged(result: Any, by: Callable[[Tensor], Tensor]) -> Any:
     """A step's result with every floating tensor moved a little along `by` of it."""
     if isinstance(result, Tensor):
         return result + NUDGE * by(result) if result.is_floating_point() else result
