@@ -4,6 +4,7 @@
 its parts, which it knows by their ids alone: each part inspects, loads and builds itself.
 
 ``composition`` says what is made of what and how the parts' names go together; ``card`` declares the cards,
-``folder`` inspects a folder and ``assembly`` writes one out of folders of the parts, all without torch;
-``components`` loads them, ``program`` joins the parts' programs and ``chain`` drives a refiner in its place.
+``folder`` inspects a folder and ``assembly`` writes one out of folders of the parts (``__main__`` from the
+shell), all without torch; ``components`` loads them, ``program`` joins the parts' programs and ``chain``
+drives a refiner in its place.
 """
