@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutoscope.flows.parameters import OptionalImage, OptionalVideo, RewardCard, Wanted
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.workflow import workflow
@@ -16,5 +18,6 @@ async def score(
     reward: RewardCard, wanted: Wanted, image: OptionalImage = None, video: OptionalVideo = None
 ) -> ArtifactRef:
     """Score one picture or video. The reward says why where there is no score."""
-    outputs = await engine_run(reward, image=image, video=video, **{TARGETS[reward]: wanted})
+    given: dict[str, Any] = {"image": image, "video": video, TARGETS[reward]: wanted}
+    outputs = await engine_run(reward, **given)
     return outputs["reward"]

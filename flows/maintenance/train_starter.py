@@ -77,7 +77,7 @@ async def train_starter(
     weights by component.
     """
     trainer = TRAINERS[model]
-    steps = {
+    steps: dict[str, Any] = {
         "vae_steps": vae_steps,
         "polish_steps": polish_steps,
         "text_steps": text_steps,

@@ -122,7 +122,7 @@ def copy_tensor(target: Tensor, source: Tensor) -> None:
 def fingerprint(tensor: Tensor) -> str:
     """Hex SHA-256 of a tensor's bytes in row-major order, read back from wherever it lies."""
     data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(data.numpy()).hexdigest()
+    return hashlib.sha256(memoryview(data.numpy())).hexdigest()
 
 
 def _tied(module: nn.Module) -> dict[str, list[str]]:
@@ -141,13 +141,14 @@ def _require_known(label: str, given: Iterable[str], names: Mapping[str, list[st
 
 def _given(label: str, update: Update, names: list[str]) -> Tensor:
     """The new value of a tensor that the module knows by these names; weights may name it once or often."""
-    first, *others = [name for name in names if name in update.tensors] or [None]
-    if first is None:
+    told = [name for name in names if name in update.tensors]
+    if not told:
         raise SyncFailed(f"{label} lacks {names[0]}: sync the module's whole state")
+    first, *others = told
     given = update.tensors[first]
     if update.proofs is not None and fingerprint(given) != update.proofs.get(first):
         raise SyncFailed(f"{label} has other bytes in {first} than its digest names: read it again")
     for other in others:
-        if not given.equal(update.tensors[str(other)]):
+        if not given.equal(update.tensors[other]):
             raise SyncFailed(f"{label} has different values in {first} and {other}, which the module ties")
     return given
