@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
-from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
+from mutoscope.models.common.tiling import OVERLAP, TiledRecipe, TileParameters
+from mutoscope.platform.engine.card import Card, ComponentSpec, Slot
 from mutoscope.platform.errors import InvalidParameter
 
 TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast")
@@ -31,7 +32,7 @@ Level = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Ltx2Recipe(Recipe):
+class Ltx2Recipe(TiledRecipe):
     """Defaults and limits of one LTX-2 folder.
 
     What follows from its configurations (`frame_multiple`, `upsamples` and the like) is set by inspection;
@@ -80,6 +81,7 @@ class Ltx2Recipe(Recipe):
         self._check_sound(values)
         self._check_frames(values["num_frames"])
         self._check_stages(values)
+        self._check_tiles(values)
         length = values["max_sequence_length"]
         if length % self.sequence_multiple:
             raise InvalidParameter(
@@ -130,8 +132,23 @@ class Ltx2Recipe(Recipe):
             if value < (least := self.smallest_size * stages):
                 raise InvalidParameter(name, value, f"use {least} or more")
 
+    def _check_tiles(self, values: Mapping[str, Any]) -> None:
+        """The last tile of a row or column is what is left, which may be less than the VAE decodes."""
+        side = values["vae_tile"]
+        if not side or max(values["height"], values["width"]) <= side:
+            return
+        stride = side - side // OVERLAP
+        for name in ("height", "width"):
+            left = (values[name] - 1) % stride + 1
+            if left < self.smallest_size:
+                remedy = (
+                    f"use another: tiles would leave {left} pixels of the {name}, and the VAE decodes "
+                    f"{self.smallest_size} or more"
+                )
+                raise InvalidParameter("vae_tile", side, remedy)
 
-class Ltx2Parameters(GenerationParameters):
+
+class Ltx2Parameters(TileParameters, GenerationParameters):
     """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What is to be seen and heard.")

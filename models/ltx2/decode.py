@@ -1,4 +1,4 @@
-"""Latents to frames and to a waveform, as a loop: a plan for each network that runs.
+"""Latents to frames and to a waveform, as a loop: a plan for each network that runs, or each of its tiles.
 
 Shape suffixes
     B  batch, 1 here    F  frames    Y, X  frame height, width    C  channels    N  samples of sound
@@ -13,87 +13,119 @@ from typing import Any
 
 import numpy as np
 import torch
+from diffusers import AutoencoderKLLTX2Video
 from diffusers.video_processor import VideoProcessor
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mutoscope.models.common import tiles
 from mutoscope.models.ltx2.components import Ltx2Components
+from mutoscope.models.ltx2.latents import Latents
 from mutoscope.platform.engine.loop import Done, LoopState, WorkPlan
 
-VIDEO, MEL, WAVEFORM = "vae_decode", "audio_decode", "vocode"
-"""The kinds of plans, in their order."""
+
+@dataclass(frozen=True, slots=True)
+class FilmTiles:
+    """AutoencoderKLLTX2Video: a tile of all frames is one step."""
+
+    vae: AutoencoderKLLTX2Video
+
+    @property
+    def factor(self) -> int:
+        return int(self.vae.spatial_compression_ratio)
+
+    def pieces(self, frames: int) -> int:
+        return 1
+
+    def decode(self, tile: Tensor, piece: int, carried: None) -> tuple[Tensor, None]:
+        return self.vae.decoder(tile, None, causal=None), None
+
+    def finish(self, signal: Tensor) -> Tensor:
+        return signal
 
 
 @dataclass(slots=True, kw_only=True)
 class DecodeState(LoopState):
-    """What comes in, and what the plans have made of it: by kind."""
+    """The frames' own state, and what comes in and out of the sound's two networks."""
 
-    latents_BCTHW: Tensor
+    frames: tiles.DecodeState
     audio_latents_BAMF: Tensor | None
-    made: dict[str, Any]
+    mel: Tensor | None = None
+    audio_CN: NDArray[np.float32] | None = None
 
 
 class Decode:
-    """The video VAE; with sound, then the audio VAE and the vocoder."""
+    """The video VAE, whole or in tiles; with sound, then the audio VAE and the vocoder."""
 
     name = "decode"
 
-    def __init__(self, parts: Ltx2Components) -> None:
-        self.parts = parts
-        self.pixels = VideoProcessor(vae_scale_factor=int(parts.vae.spatial_compression_ratio))
+    def __init__(self, parts: Ltx2Components, latents: Latents) -> None:
+        self.parts, self.latents = parts, latents
+        self.processor = VideoProcessor(vae_scale_factor=int(parts.vae.spatial_compression_ratio))
+        self.node = tiles.decode_node(
+            "frames",
+            tiles.Decoding(
+                slot="frames_FYXC",
+                size=self._size,
+                latents=lambda slots: slots["latents_BCTHW"].to(parts.vae.dtype),
+                decoder=FilmTiles(parts.vae),
+                whole=lambda latents: parts.vae.decode(latents, None, return_dict=False)[0],
+                pixels=self._pixels,
+            ),
+        )
 
     def total(self, slots: Mapping[str, Any]) -> int:
-        return len(kinds(slots["request"].parameters["audio"]))
+        return self.node.total(slots) + (2 if slots["request"].parameters["audio"] else 0)
 
     def init(self, slots: Mapping[str, Any]) -> DecodeState:
         return DecodeState(
             total=self.total(slots),
-            latents_BCTHW=slots["latents_BCTHW"],
+            frames=self.node.loop.init(slots),
             audio_latents_BAMF=slots["audio_latents_BAMF"],
-            made={},
         )
 
     def next(self, state: DecodeState) -> WorkPlan | Done:
+        if state.frames.step < state.frames.total:
+            return self.node.loop.next(state.frames)
         if state.step == state.total:
             return Done()
-        kind = kinds(state.audio_latents_BAMF is not None)[state.step]
-        shape = tuple(state.latents_BCTHW.shape[2:])
-        if kind != VIDEO:
-            assert state.audio_latents_BAMF is not None
-            shape = tuple(state.audio_latents_BAMF.shape[2:])
-        work = {VIDEO: self.frames, MEL: self.mel, WAVEFORM: self.waveform}[kind]
-        return WorkPlan(kind, shape, partial(work, state))
+        assert state.audio_latents_BAMF is not None
+        shape = tuple(state.audio_latents_BAMF.shape[2:])
+        if state.mel is None:
+            return WorkPlan("audio_decode", shape, partial(self.decode_mel, state.audio_latents_BAMF))
+        return WorkPlan("vocode", shape, partial(self.vocode, state.mel))
 
     def advance(self, state: DecodeState, result: Any) -> None:
-        state.made[kinds(sound=True)[state.step]] = result
+        if state.frames.step < state.frames.total:
+            self.node.loop.advance(state.frames, result)
+        elif state.mel is None:
+            state.mel = result
+        else:
+            state.audio_CN = result
         state.step += 1
 
     def finalize(self, state: DecodeState) -> Mapping[str, Any]:
         """`frames_FYXC` uint8 and `audio_CN` float32, None without sound."""
-        return {"frames_FYXC": state.made[VIDEO], "audio_CN": state.made.get(WAVEFORM)}
+        return {**self.node.loop.finalize(state.frames), "audio_CN": state.audio_CN}
 
-    def frames(self, state: DecodeState) -> NDArray[np.uint8]:
-        """uint8 (F, Y, X, 3)."""
-        vae = self.parts.vae
-        video_BCFYX = vae.decode(state.latents_BCTHW.to(vae.dtype), None, return_dict=False)[0]
-        frames_FYXC = self.pixels.postprocess_video(video_BCFYX, output_type="np")[0]
-        rounded: NDArray[np.uint8] = (frames_FYXC * 255).round().astype(np.uint8)
-        return rounded
-
-    def mel(self, state: DecodeState) -> Tensor:
+    def decode_mel(self, latents_BAMF: Tensor) -> Tensor:
         """The mel spectrogram, (1, channels, time, bins)."""
-        vae, latents = self.parts.audio_vae, state.audio_latents_BAMF
-        assert latents is not None
-        mel: Tensor = vae.decode(latents.to(vae.dtype), return_dict=False)[0]
+        vae = self.parts.audio_vae
+        mel: Tensor = vae.decode(latents_BAMF.to(vae.dtype), return_dict=False)[0]
         return mel
 
-    def waveform(self, state: DecodeState) -> NDArray[np.float32]:
-        """float32 (C, N), from -1 to 1."""
-        audio_BCN: Tensor = self.parts.vocoder(state.made[MEL])
+    def vocode(self, mel: Tensor) -> NDArray[np.float32]:
+        """The waveform, float32 (C, N), from -1 to 1."""
+        audio_BCN: Tensor = self.parts.vocoder(mel)
         waveform: NDArray[np.float32] = audio_BCN[0].to(torch.float32).clamp(-1, 1).cpu().numpy()
         return waveform
 
+    def _size(self, slots: Mapping[str, Any]) -> tuple[int, int, int]:
+        grid = self.latents.grid(slots["request"].parameters)
+        return grid.frames, grid.height, grid.width
 
-def kinds(sound: bool) -> tuple[str, ...]:
-    """The plans of a request."""
-    return (VIDEO, MEL, WAVEFORM) if sound else (VIDEO,)
+    def _pixels(self, video_BCFYX: Tensor) -> NDArray[np.uint8]:
+        """uint8 (F, Y, X, 3), rounded as the pipeline's users do."""
+        frames_FYXC = self.processor.postprocess_video(video_BCFYX, output_type="np")[0]
+        rounded: NDArray[np.uint8] = (frames_FYXC * 255).round().astype(np.uint8)
+        return rounded

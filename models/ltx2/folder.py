@@ -14,6 +14,7 @@ from mutoscope.models.common.folder import (
     read_recipe,
     require_equal,
 )
+from mutoscope.models.common.tiling import OVERLAP
 from mutoscope.models.ltx2.card import CARD, UPSAMPLER, Ltx2Recipe
 from mutoscope.platform.clip import CHANNELS, SAMPLE_RATES
 from mutoscope.platform.engine.card import FolderSummary
@@ -210,6 +211,7 @@ def _facts(contents: Contents) -> dict[str, Any]:
         "upsamples": UPSAMPLER.name in contents.configs,
         "size_multiple": math.lcm(PIPELINE_MULTIPLE, spatial),
         "smallest_size": math.lcm(PIPELINE_MULTIPLE, spatial * 2 if reflects else spatial),
+        "vae_tile_multiple": OVERLAP * spatial,
         "frame_multiple": temporal,
         "sequence_multiple": math.lcm(*(count or 1 for count in registers)),
     }

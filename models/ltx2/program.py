@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mutoscope.models.ltx2.card import Ltx2Recipe
+from mutoscope.models.ltx2.card import UPSAMPLER, Ltx2Recipe
 from mutoscope.models.ltx2.components import Ltx2Components
 from mutoscope.models.ltx2.decode import Decode
 from mutoscope.models.ltx2.generate import Generate
@@ -38,7 +38,7 @@ def build(context: BuildContext) -> Program:
     text, generate, decode = (
         TextEncode(parts, device),
         Generate(parts, latents, recipe, device),
-        Decode(parts),
+        Decode(parts, latents),
     )
 
     def check(request: Request) -> None:
@@ -71,8 +71,8 @@ def build(context: BuildContext) -> Program:
     return Program(
         nodes=(
             ComponentNode("text_encode", "text_encode", text, uses=USES, content=text.content),
-            LoopNode(generate, total=generate.total),
-            LoopNode(decode, total=decode.total),
+            LoopNode(generate, total=generate.total, uses=("transformer", UPSAMPLER.name)),
+            LoopNode(decode, total=decode.total, uses=("vae", "audio_vae", "vocoder")),
         ),
         outputs=outputs,
         check=check,

@@ -146,6 +146,11 @@ def test_a_vocoder_beyond_what_an_mp4_plays(folder: Path) -> None:
         ({"two_stages": False, "width": 32}, "width=32 .*use 64 or more"),
         ({"height": 100}, "height=100 .*use a multiple of 32"),
         ({"max_sequence_length": 12}, "max_sequence_length=12 .*use a multiple of 8"),
+        ({"vae_tile": 64}, "vae_tile=64 .*use 0 or a multiple of 128"),
+        (
+            {"two_stages": False, "height": 224, "vae_tile": 128},
+            "vae_tile=128 .*use another: tiles would leave 32 pixels of the height, and the VAE decodes 64",
+        ),
         ({"guidance_scale": -1}, "guidance_scale=-1 .*use 0.* or more"),
         ({"fps": 0}, "fps=0 .*use a number greater than 0"),
         ({"audio_guidance_rescale": 2}, "audio_guidance_rescale=2 .*use 1.* or less"),

@@ -81,6 +81,29 @@ def test_engine_equals_the_pipelines(
     assert result.outputs["video"].meta == {"fps": parameters["fps"]}
 
 
+@pytest.mark.parametrize("tile", [128, 256])
+def test_tiles_equal_the_pipelines(
+    tile: int, instance_of: Callable[[str], Instance], oracle_of: Callable[[str], Oracle]
+) -> None:
+    """The frames of `enable_tiling` with tiles that share a quarter of their side; one tile is the whole."""
+    instance, oracle = instance_of("2.0"), oracle_of("2.0")
+    asked = ONE | {"height": 192, "width": 256, "vae_tile": tile}
+    vae, side = oracle.pipeline.vae, {"height": tile, "width": tile}
+    stride = {name: value - value // 4 for name, value in side.items()}
+    vae.enable_tiling(
+        **{f"tile_sample_min_{name}": value for name, value in side.items()},
+        **{f"tile_sample_stride_{name}": value for name, value in stride.items()},
+    )
+    try:
+        expected = expect(oracle, instance, asked)
+    finally:
+        vae.disable_tiling()
+    result = run(instance, asked)
+    assert_equal(result, expected)
+    whole = run(instance, asked | {"vae_tile": 0}).outputs["video"].value.frames_THWC
+    assert np.array_equal(whole, expected.frames) == (tile == 256)
+
+
 def test_every_kind_of_guidance_changes_both_modalities(instance_of: Callable[[str], Instance]) -> None:
     """Or the comparisons above would compare nothing."""
     instance = instance_of("2.3")

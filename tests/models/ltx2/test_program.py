@@ -49,6 +49,11 @@ def test_interleaved_equals_serial(instance_of: Callable[[str], Instance]) -> No
             {"two_stages": False, "num_inference_steps": 2},
             ["text_encode"] + 2 * ["generate"] + 3 * ["decode"],
         ),
+        # 6 x 6 latents, in tiles of 4 that lie 3 apart
+        (
+            {"two_stages": False, "height": 192, "width": 192, "vae_tile": 128},
+            ["text_encode"] + 3 * ["generate"] + 6 * ["decode"],
+        ),
         # three passes in each of 2 steps
         (
             {"two_stages": False, "num_inference_steps": 2, "stg_scale": 1.0, "modality_scale": 2.0},
