@@ -18,6 +18,7 @@ from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.memory import Ledger, MemoryModel, Need
 from mutoscope.platform.engine.request import Progress, Request
 from mutoscope.platform.engine.ticket import Ticket
+from mutoscope.platform.errors import InvalidParameter
 
 PATIENCE = 8
 """Times a request that does not fit is passed over before it is given way to."""
@@ -125,7 +126,7 @@ class Admission:
         """
         passed: list[Waiting] = []
         for entry in self._order():
-            if self._fits(entry) or idle:
+            if idle or self._fits(entry):
                 for other in passed:
                     other.passed += 1
                 return entry
@@ -147,9 +148,12 @@ class Admission:
         return self.at_work(group) / entry.request.priority, self.ahead(group)
 
     def _fits(self, entry: Waiting) -> bool:
+        """Whether there is memory for a request now; or never will be, which it need not wait to be told."""
         if self.ledger.budget is None:
             return True
         instance = current(entry.source)
-        extent = instance.program.extent(entry.request)
-        need = self.model.need(instance.card.id, extent, weights_bytes(instance.components))
+        try:
+            need = self.need(instance, entry.request)
+        except InvalidParameter:
+            return True
         return not self.ledger.missing(instance.components, need)

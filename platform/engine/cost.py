@@ -53,12 +53,11 @@ class CostModel:
         """Learn from a call that was measured. A clock that stands still teaches nothing."""
         if seconds <= 0:
             return
-        key = (card, kind, shape, rows)
-        self._shapes.setdefault(key, _Latest()).add(seconds)
-        self._shapes.move_to_end(key)
+        _latest(self._shapes, (card, kind, shape, rows)).add(seconds)
+        self._shapes.move_to_end((card, kind, shape, rows))
         if len(self._shapes) > _SHAPES:
             self._shapes.popitem(last=False)
-        self._rates.setdefault((card, kind), _Latest()).add(seconds / cost)
+        _latest(self._rates, (card, kind)).add(seconds / cost)
 
 
 def bounded(seconds: float, estimate: float) -> float:
@@ -81,3 +80,10 @@ class _Latest:
     def add(self, value: float) -> None:
         self._values.append(value)
         self.median = sorted(self._values)[(len(self._values) - 1) // 2]
+
+
+def _latest(known: dict[Hashable, _Latest], key: Hashable) -> _Latest:
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _Latest()
+    return found

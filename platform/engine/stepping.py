@@ -132,7 +132,7 @@ class Stepper:
             self._write_down(call, nodes, started, seconds)
         ended: Ended = []
         for job, plan, node, error in zip(call.jobs, call.plans, nodes, errors, strict=True):
-            outcome = error or _report(job, node, seconds * call.share(plan))
+            outcome = _report(job, node, seconds * call.share(plan)) if error is None else error
             if outcome is not None:
                 ended.append((job, outcome))
         return ended

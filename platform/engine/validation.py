@@ -5,6 +5,7 @@ Every refusal is an `InvalidParameter` that names the field, the value and what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,8 @@ def checked_request(card: Card, recipe: Recipe, request: Request) -> Request:
     if request.card != card.id:
         raise InvalidParameter("card", request.card, f"this instance serves {card.id}")
     check_seed(request.seed)
+    if not (isinstance(request.priority, int | float) and 0 < request.priority < math.inf):
+        raise InvalidParameter("priority", request.priority, "use a number greater than 0")
     check_inputs(card, request.inputs)
     return replace(request, parameters=card.resolve(request.parameters, recipe, request.profile))
 

@@ -194,9 +194,15 @@ def test_what_turns_out_never_to_fit_while_it_waits_is_refused_then() -> None:
     instance = row_instance()
     first = engine.submit(instance, row_request("first"))
     hopeless = engine.submit(instance, row_request("hopeless", height=256))
-    drain(engine)
-    assert first.result()
+    while not first.done:
+        engine.step()
+    assert not hopeless.done
+    others = [engine.submit(instance, row_request(f"r{n}")) for n in range(20)]
+    engine.step()
+    # It is told before anybody passes it, let alone waits for it.
     assert isinstance(hopeless.error, InvalidParameter)
+    drain(engine)
+    assert all(ticket.result() for ticket in others)
 
 
 def at_work(engine: Engine) -> set[str]:

@@ -29,6 +29,9 @@ REFUSED: dict[str, tuple[Request, str]] = {
     "huge seed": (toy_request(seed=2**63), "seed=9223372036854775808 is not valid"),
     "float seed": (toy_request(seed=1.0), "seed=1.0 is not valid"),  # type: ignore[arg-type]
     "bool seed": (toy_request(seed=True), "seed=True is not valid"),
+    "no share": (replace(toy_request(), priority=0), "priority=0 is not valid: use a number greater than 0"),
+    "endless share": (replace(toy_request(), priority=float("inf")), "priority=inf is not valid"),
+    "no number": (replace(toy_request(), priority=float("nan")), "priority=nan is not valid"),
     "text seed": (toy_request(seed="7"), "seed='7' is not valid"),  # type: ignore[arg-type]
     "slot": (with_inputs(picture=IMAGE), r"picture='uint8 \(8, 8, 3\)' .* toy takes image, video, note"),
     "dtype": (
