@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +13,7 @@ from mutoscope.platform.clip import Clip
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.request import Request, Result
+from mutoscope.platform.trajectory import TrajectoryGroup
 
 
 def content(result: Result) -> dict[str, bytes]:
@@ -28,7 +30,17 @@ def _arrays(value: Any) -> dict[str, Any]:
         return {"": value.frames_THWC, "sound": value.audio_CN}
     if isinstance(value, str):
         return {"": np.frombuffer(value.encode(), np.uint8)}
+    if isinstance(value, TrajectoryGroup):
+        return {"facts": _arrays(repr(value.facts))[""], **dict(_steps(value))}
+    if isinstance(value, dict) and not all(isinstance(part, np.ndarray) for part in value.values()):
+        return _arrays(json.dumps(value, sort_keys=True))
     return value if isinstance(value, dict) else {"": value}
+
+
+def _steps(group: TrajectoryGroup) -> Iterator[tuple[str, Any]]:
+    for index, sample in enumerate(group.samples):
+        yield f"{index}.log_probs", sample.log_probs_W
+        yield from ((f"{index}.{level}", array) for level, array in sample.latents.items())
 
 
 def serve_together(
