@@ -122,7 +122,7 @@ def copy_tensor(target: Tensor, source: Tensor) -> None:
 def fingerprint(tensor: Tensor) -> str:
     """Hex SHA-256 of a tensor's bytes in row-major order, read back from wherever it lies."""
     data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(memoryview(data.numpy())).hexdigest()
+    return hashlib.sha256(data.numpy().data).hexdigest()
 
 
 def _tied(module: nn.Module) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,12 @@ from torch import Tensor
 
 from mutoscope.models.flux.card import CARD
 from mutoscope.platform.engine.adapters import Adapter, adapt, read_adapter, with_adapter
+from mutoscope.platform.engine.batching import Mode
+from mutoscope.platform.engine.calibration import calibrate
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance, load_instance
+from mutoscope.platform.engine.trace import Trace
+from mutoscope.platform.engine.validation import checked_request
 from mutoscope.platform.engine.views import origin_of
 from mutoscope.platform.errors import InvalidAdapter
 from tests.support.interleaving import content
@@ -69,7 +74,9 @@ def test_a_view_equals_weights_merged_beforehand(base: Instance, folder: Path, t
         assert alone(served, asked) == alone(load_instance(CARD, copy), asked) != alone(base, asked)
 
 
-def test_a_view_shares_every_tensor_it_does_not_change(base: Instance, adapter: Callable[..., Adapter]) -> None:
+def test_a_view_shares_every_tensor_it_does_not_change(
+    base: Instance, adapter: Callable[..., Adapter]
+) -> None:
     module = base.components["transformer"]
     view = adapt(module, adapter(1), digest=digest_of("base"))
     own = {name for name, tensor in view.named_parameters() if tensor is not module.get_parameter(name)}
@@ -94,7 +101,6 @@ def test_adapters_and_the_bare_base_interleave_without_touching_each_other(
             digest_of("text"),
         ),
     }
-    # The CLIP class names its layers below `text_model` in some releases: see the fixture's target.
     expected = {name: alone(instance, request(name, 5)) for name, instance in instances.items()}
     assert len({tuple(sorted(one.items())) for one in expected.values()}) == len(instances)
 
@@ -122,9 +128,41 @@ def test_calls_of_different_adapters_never_meet_and_those_of_one_may(
     assert calls[0] != calls[1] != calls[2] != calls[0]
 
 
+def test_shared_calls_keep_adapters_apart(
+    base: Instance, adapter: Callable[..., Adapter], tmp_path: Path
+) -> None:
+    """Under a calibrated batcher: rows of one adapter share calls, those of different ones never."""
+    ready = calibrate(base, most=8).prepare(base)
+    assert ready.batcher.mode is Mode.BITWISE
+    instances = {
+        "bare": ready,
+        "one": with_adapter(ready, adapter(1), digest_of("one")),
+        "two": with_adapter(ready, adapter(2), digest_of("two")),
+    }
+    assert all(instance.batcher is ready.batcher for instance in instances.values())
+    expected = {name: alone(instance, request("r", 5)) for name, instance in instances.items()}
+    trace = Trace(tmp_path / "trace.json")
+    engine = Engine(trace=trace)
+    tickets = [
+        (name, engine.submit(instance, request(f"{name} {turn}", 5)))
+        for turn in range(3)
+        for name, instance in instances.items()
+    ]
+    while engine.step():
+        pass
+    for name, ticket in tickets:
+        assert content(ticket.result()) == expected[name]
+    trace.close()
+    events = json.loads(trace.path.read_text())
+    calls = [event["args"]["steps"] for event in events if "steps" in event.get("args", {})]
+    shared = [{step.partition(" ")[0] for step in steps} for steps in calls if len(steps) > 1]
+    assert shared, "some calls were shared"
+    assert all(len(names) == 1 for names in shared)
+
+
 def _call(instance: Instance) -> Callable[..., object]:
     """What a request's first denoising step would call."""
-    slots = {"request": _resolved(instance)}
+    slots = {"request": checked_request(instance.card, instance.recipe, request("r"))}
     for node in instance.program.nodes:
         if node.name == "denoise":
             plan = node.loop.next(node.loop.init(slots))
@@ -132,12 +170,6 @@ def _call(instance: Instance) -> Callable[..., object]:
         with torch.inference_mode():
             slots |= node.run(slots)
     raise AssertionError("no denoising")
-
-
-def _resolved(instance: Instance) -> object:
-    from mutoscope.platform.engine.validation import checked_request
-
-    return checked_request(instance.card, instance.recipe, request("r"))
 
 
 @pytest.mark.parametrize(
@@ -167,18 +199,11 @@ def test_alpha_scales_the_change(
 
 def test_half_precision_is_rounded_once(base: Instance, tmp_path: Path) -> None:
     tensors = {name: tensor.bfloat16() for name, tensor in lora_tensors(base, 1, targets=TARGETS[:1]).items()}
-    half = load_module_as(base, torch.bfloat16)
+    half = copy.deepcopy(base.components["transformer"]).to(torch.bfloat16)
     view = adapt(half, read_adapter([write_lora(tmp_path / "lora", tensors)], "transformer"))
     exact = {name: tensor.float() for name, tensor in tensors.items()}
     expected = by_hand(half.get_parameter(f"{TARGETS[0]}.weight").float(), exact, TARGETS[0]).bfloat16()
     assert view.get_parameter(f"{TARGETS[0]}.weight").equal(expected)
-
-
-def load_module_as(base: Instance, dtype: torch.dtype) -> torch.nn.Module:
-    import copy
-
-    module: torch.nn.Module = copy.deepcopy(base.components["transformer"]).to(dtype)
-    return module
 
 
 A, B = f"transformer.{TARGETS[0]}.lora_A.weight", f"transformer.{TARGETS[0]}.lora_B.weight"
@@ -223,6 +248,5 @@ def test_other_components_layers_and_kinds_are_named(
     config = {"lora_adapter_metadata": json.dumps({"transformer.use_dora": True})}
     with pytest.raises(InvalidAdapter, match="sets use_dora=True: only plain LoRA is served"):
         read_adapter([write_lora(tmp_path / "dora", lora_tensors(base, 1), config)], "transformer")
-    embedding = "shared"
-    with pytest.raises(InvalidAdapter, match="is a .*Embedding in its base: only linear layers"):
-        adapt(base.components["text_encoder_2"], adapter(1, "text_encoder_2", (embedding,)))
+    with pytest.raises(InvalidAdapter, match=r"shared is a \w*Embedding in its base: only linear layers"):
+        adapt(base.components["text_encoder_2"], adapter(1, "text_encoder_2", ("shared",)))
