@@ -11,6 +11,7 @@
     spool     bytes waiting for their name; full_reads: none too few, whatever the system hands out
     s3_client     requests repeated up to a deadline; s3_transfer: large objects in parts; s3_errors: wording
     codecs/   one module per medium: value -> bytes and back
+    sound     what is heard as a picture: waveform and spectrogram
 
 Checkpoints, cut along their tensors so that versions share them:
 

@@ -25,6 +25,7 @@ Pages:
 
     pages           writing them; pages_facts: what is on one; pages_index: the days; pages_render: HTML
     pages_path      where a page is and what it is called; tree: lineage as nested lists
+    pages_sound     drawings of the sounds on one
 
 And `why`: why a call was answered from memo, or was not.
 """
