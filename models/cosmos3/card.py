@@ -94,7 +94,11 @@ CARD = Card(
         ComponentSpec("text_tokenizer", "transformers", TOKENIZERS, weighted=False),
         ComponentSpec("scheduler", "diffusers", ("UniPCMultistepScheduler",), weighted=False),
     ),
-    inputs=(),
+    inputs=(
+        Slot(
+            "image", "image", "The first frame; scaled to cover the video's size and cropped.", required=False
+        ),
+    ),
     outputs=(
         Slot("video", "video", "The frames, 8-bit RGB; of requests for more than one.", required=False),
         Slot("image", "image", "The picture, 8-bit RGB; of requests for one frame.", required=False),

@@ -35,10 +35,11 @@ class DenoiseState(FlowState):
 
     Attributes:
         latents: float32 (1, C, T, Y, X). conditionings: each {keys_BLPHD, values_BLPHD, positions_B3N}.
-        scale: of classifier-free guidance.
+        scale: of classifier-free guidance. held: the first latent frame is given and stays as it is.
     """
 
     scale: float
+    held: bool
 
 
 class Denoise(FlowLoop[DenoiseState]):
@@ -54,12 +55,18 @@ class Denoise(FlowLoop[DenoiseState]):
         request: Request = slots["request"]
         steps, shape = request.parameters["num_inference_steps"], self.codec.latent_shape(request.parameters)
         solver = make_solver(self.parts.scheduler, steps, self.device, levels=self._levels(steps))
+        latents = seeded_normal(shape, request.seed, device=self.device, dtype=torch.float32)
+        first, made = slots["first_BCTYX"], None
+        if first is not None:
+            latents, made = torch.cat([first, latents[:, :, 1:]], dim=2), torch.ones_like(latents[:, :1])
+            made[:, :, 0] = 0
         return DenoiseState(
             total=steps,
-            latents=seeded_normal(shape, request.seed, device=self.device, dtype=torch.float32),
+            latents=latents,
             conditionings=tuple(self._conditioning(past, request) for past in slots["texts"]),
             scale=request.parameters["guidance_scale"],
-            **solving(request, solver),
+            held=first is not None,
+            **solving(slots, solver, made),
         )
 
     def next(self, state: DenoiseState) -> WorkPlan | Done:
@@ -71,11 +78,11 @@ class Denoise(FlowLoop[DenoiseState]):
         return WorkPlan(plan.kind, plan.shape, plan.run, plan.cost)
 
     def predictor(self, state: DenoiseState) -> tuple[Callable[[Mapping[str, Tensor]], Tensor], float]:
-        return self.tower.predict, state.scale
+        return self.tower.predict_held if state.held else self.tower.predict, state.scale
 
     def shape(self, state: DenoiseState) -> tuple[Any, ...]:
         texts = tuple(conditioning["keys_BLPHD"].shape[2] for conditioning in state.conditionings)
-        return (tuple(state.latents.shape[1:]), texts)
+        return (tuple(state.latents.shape[1:]), texts, state.held)
 
     def inputs(self, state: DenoiseState) -> dict[str, Tensor]:
         return {

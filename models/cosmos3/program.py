@@ -1,4 +1,4 @@
-"""The Cosmos3 program: rewrite the prompt, read it, denoise, decode.
+"""The Cosmos3 program: rewrite the prompt, read it, encode a first frame if there is one, denoise, decode.
 
 One resident transformer drives both loops. The rewritten prompt is read again, in the form that the
 generation tower was trained to see it, rather than drawn from the keys that the rewriting left behind; the
@@ -21,6 +21,7 @@ from mutoscope.models.common.video_codec import LatentCodec
 from mutoscope.models.cosmos3.card import CosmosRecipe
 from mutoscope.models.cosmos3.components import CosmosComponents
 from mutoscope.models.cosmos3.denoise import Denoise
+from mutoscope.models.cosmos3.picture import PictureEncode, check_picture
 from mutoscope.models.cosmos3.prompt import cut, prompt_tokens
 from mutoscope.models.cosmos3.reason import Reason, reasoning_steps
 from mutoscope.models.cosmos3.towers import Understanding
@@ -34,14 +35,17 @@ def build(context: BuildContext) -> Program:
     recipe = context.recipe
     assert isinstance(recipe, CosmosRecipe)
     codec, read = LatentCodec(parts.vae, device), Read(parts, recipe, device)
+    image = PictureEncode(codec)
     return Program(
         nodes=(
             LoopNode(Reason(parts), total=reasoning_steps, uses=("transformer",)),
             ComponentNode("read", "text_encode", read, uses=("transformer",), content=read.content),
+            ComponentNode("image_encode", "vae_encode", image, uses=("vae",), content=image.content),
             LoopNode(Denoise(parts, codec, recipe, device), total=_steps, uses=("transformer",)),
             decode_node("decode", codec.decoding("latents", "frames_FYXC")),
         ),
         outputs=outputs,
+        check=check_picture,
         extent=codec.extent,
     )
 

@@ -124,18 +124,30 @@ class Generation:
 
     def predict(self, rows: Mapping[str, Tensor]) -> Tensor:
         """The velocity of stacked rows, float32 (B, C, T, Y, X)."""
-        latents = rows["latents_BCTYX"]
-        states = self.module.proj_in(_patches(latents, self.module.config.latent_patch_size))
-        states = states + self._time(rows["timestep_B"], states)
+        return self._predict(rows, held=0)
+
+    def predict_held(self, rows: Mapping[str, Tensor]) -> Tensor:
+        """The velocity of stacked rows whose first latent frame is given: it is told no noise level, and its
+        velocity is 0.
+        """
+        return self._predict(rows, held=1)
+
+    def _predict(self, rows: Mapping[str, Tensor], held: int) -> Tensor:
+        latents, side = rows["latents_BCTYX"], self.module.config.latent_patch_size
+        states = self.module.proj_in(_patches(latents, side))
+        given = held * (states.shape[1] // latents.shape[2])
+        noisy = states[:, given:]
+        states = torch.cat([states[:, :given], noisy + self._time(rows["timestep_B"], noisy)], dim=1)
         rotary = _rotary(self.module, rows["positions_B3N"].transpose(0, 1), states)
         for index, layer in enumerate(self.module.layers):
             known = rows["keys_BLPHD"][:, index], rows["values_BLPHD"][:, index]
             states = self._layer(layer, states, rotary, known)
-        patches = self.module.proj_out(self.module.norm_moe_gen(states))
-        return _latents(patches, latents.shape, self.module.config.latent_patch_size).float()
+        patches = self.module.proj_out(self.module.norm_moe_gen(states[:, given:]))
+        velocity = _latents(patches, latents[:, :, held:].shape, side).float()
+        return nn.functional.pad(velocity, (0, 0, 0, 0, held, 0))
 
     def _time(self, timestep_B: Tensor, states: Tensor) -> Tensor:
-        """The timestep's embedding, (B, N, E), computed for every token, as the module does."""
+        """The timestep's embedding, shaped as `states`; computed for every token, as the module does."""
         module, (batch, tokens, _) = self.module, states.shape
         timesteps = timestep_B[:, None].expand(batch, tokens).flatten() * module.config.timestep_scale
         waves = module.time_proj(timesteps).to(module.time_embedder.linear_1.weight.dtype)

@@ -68,8 +68,8 @@ def test_a_worker_reasons_and_draws(home: Workshop, folder: Path) -> None:
         video, picture, tiled = runs
         assert set(home.catalog.runs.outputs(video.id)) == {"video", "latent", "text"}
         assert set(home.catalog.runs.outputs(picture.id)) == {"image", "latent", "text"}
-        # The prompt is handed on and read, 2 steps, and 2 x 2 tiles of 2 latent frames each.
-        assert (tiled.step, tiled.total) == (12, 12)
+        # The prompt is handed on and read, no image, 2 steps, and 2 x 2 tiles of 2 latent frames each.
+        assert (tiled.step, tiled.total) == (13, 13)
         # Live again, a calibrated worker's contract is another; it serves the run all the same.
         worker.wait_ready()
         again = home.wait(queue(home, **requests[0]))

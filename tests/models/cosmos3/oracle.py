@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from diffusers import Cosmos3OmniPipeline, Cosmos3OmniTransformer
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 
@@ -39,9 +40,16 @@ class Expected:
 _ASKED = ("negative_prompt", "num_frames", "height", "width", "num_inference_steps", "guidance_scale")
 
 
-def expect(pipeline: Cosmos3OmniPipeline, prompt: str, parameters: Mapping[str, Any], seed: int) -> Expected:
+def expect(
+    pipeline: Cosmos3OmniPipeline,
+    prompt: str,
+    parameters: Mapping[str, Any],
+    seed: int,
+    image: NDArray[np.uint8] | None = None,
+) -> Expected:
     """Run the pipeline on resolved parameters; once for latents and once for frames, as it returns either."""
     arguments = {name: parameters[name] for name in _ASKED} | {"fps": float(parameters["fps"])}
+    arguments["image"] = None if image is None else Image.fromarray(image)
 
     def run(output_type: str) -> Any:
         generator = torch.Generator("cpu").manual_seed(seed)

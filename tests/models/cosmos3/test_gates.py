@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mutoscope.models.cosmos3.card import CARD
@@ -55,7 +57,9 @@ def test_a_groups_samples_share_calls_of_both_towers(batched: Instance) -> None:
 
 
 def test_rollouts(batched: Instance) -> None:
-    requests = group(batched, count=2)
+    plain, begun = group(batched, count=2)
+    image = np.random.default_rng(0).integers(0, 256, (40, 52, 3), dtype=np.uint8)
+    requests = [plain, replace(begun, inputs={"image": image})]
     passed(gates.capture_off(batched, requests))
     passed(gates.rollout_repeats(batched, requests))
     c2 = passed(gates.log_probs_recomputed(batched, requests))

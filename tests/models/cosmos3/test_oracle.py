@@ -87,6 +87,22 @@ def test_what_is_drawn_is_what_was_written(
     assert_equal(result, expected(folder_of(name), instance_of(name), asked, text))
 
 
+@pytest.mark.parametrize("shape", [(40, 52), (20, 90), (32, 32)], ids=str)
+@pytest.mark.parametrize("name", ["qwen3", "nemotron"])
+def test_a_given_first_frame(
+    name: str,
+    shape: tuple[int, int],
+    folder_of: Callable[[str], Path],
+    instance_of: Callable[[str], Instance],
+) -> None:
+    """Noise of another size and shape than the video, so that scaling and cropping are on the path."""
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    parameters = {"prompt": PROMPT, "reasoning_tokens": 0, "num_frames": 9, "num_inference_steps": 4}
+    resolved = CARD.resolve(parameters, instance_of(name).recipe)
+    result = Engine().run(instance_of(name), Request("r", CARD.id, {"image": image}, parameters, SEED))
+    assert_equal(result, expect(load_pipeline(folder_of(name)), PROMPT, resolved, SEED, image))
+
+
 def test_an_untouched_pipeline_agrees_to_rounding(
     folder_of: Callable[[str], Path], instance_of: Callable[[str], Instance]
 ) -> None:

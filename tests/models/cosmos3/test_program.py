@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mutoscope.models.common.solver import UniPCSolver
@@ -26,17 +28,20 @@ from mutoscope.platform.errors import InvalidParameter
 from tests.models.cosmos3.oracle import expect, load_pipeline
 from tests.support.interleaving import content, orders_that_differ
 
+IMAGE = np.random.default_rng(0).integers(0, 256, (40, 52, 3), dtype=np.uint8)
 
-def request(name: str, seed: int = 1, **parameters: Any) -> Request:
-    return Request(name, CARD.id, {}, {"prompt": "a red circle", **parameters}, seed)
+
+def request(name: str, seed: int = 1, image: NDArray[np.uint8] | None = None, **parameters: Any) -> Request:
+    inputs = {} if image is None else {"image": image}
+    return Request(name, CARD.id, inputs, {"prompt": "a red circle", **parameters}, seed)
 
 
 REQUESTS = [
     request("first"),
-    request("twin"),
+    request("begun", image=IMAGE),
     request("other", seed=2, num_frames=1, reasoning_tokens=7, temperature=1.0, guidance_scale=1.0),
 ]
-"""Two equal requests, and one that differs in everything that shapes a step."""
+"""A video, one with a first frame, and a picture that differs in everything that shapes a step."""
 
 
 @pytest.mark.parametrize("name", ["qwen3", "nemotron"])
@@ -94,8 +99,9 @@ def test_progress_and_outputs(instance_of: Callable[[str], Instance]) -> None:
     seen: list[Progress] = []
     asked = request("r", reasoning_tokens=3, num_inference_steps=2, temperature=1.0)
     result = Engine().run(instance_of("qwen3"), asked, seen.append)
-    assert [at.stage for at in seen] == [*["reason"] * 3, "read", "denoise", "denoise", "decode"]
-    assert [(at.step, at.total) for at in seen] == [(n, 7) for n in range(1, 8)]
+    steps = [*["reason"] * 3, "read", "image_encode", "denoise", "denoise", "decode"]
+    assert [at.stage for at in seen] == steps
+    assert [(at.step, at.total) for at in seen] == [(n, 8) for n in range(1, 9)]
     video, latent = result.outputs["video"], result.outputs["latent"].value["latents"]
     assert (video.value.dtype, video.value.shape, video.meta) == (np.uint8, (5, 32, 32, 3), {"fps": 8})
     assert (latent.dtype, latent.shape) == (np.float32, (1, 16, 2, 4, 4))
@@ -141,6 +147,38 @@ def test_a_text_is_read_once_for_all_that_draw_it(instance_of: Callable[[str], I
     assert read.uses == ("transformer",)
 
 
+def test_the_first_frame_is_the_image(instance_of: Callable[[str], Instance]) -> None:
+    """Neither seed nor prompt reaches the first latent frame; both reach the second."""
+    results = [
+        Engine().run(instance_of("qwen3"), request("r", image=IMAGE)),
+        Engine().run(instance_of("qwen3"), request("r", seed=2, image=IMAGE, prompt="a blue square")),
+    ]
+    first, second = (result.outputs["latent"].value["latents"] for result in results)
+    np.testing.assert_allclose(first[:, :, 0], second[:, :, 0], rtol=0, atol=1e-5)
+    assert np.abs(first[:, :, 1] - second[:, :, 1]).max() > 0.1
+
+
+def test_an_image_is_encoded_once_for_all_that_begin_with_it(instance_of: Callable[[str], Instance]) -> None:
+    encode = instance_of("qwen3").program.nodes[2]
+
+    def name(**given: Any) -> Any:
+        asked = request("r", **given)
+        resolved = replace(asked, parameters=CARD.resolve(asked.parameters, instance_of("qwen3").recipe))
+        return encode.content({"request": resolved, **asked.inputs})
+
+    assert name() is None
+    assert name(image=IMAGE) == name(image=IMAGE.copy(), seed=9, prompt="a blue square", num_frames=9)
+    assert len({name(image=IMAGE), name(image=IMAGE[::-1]), name(image=IMAGE, width=64)}) == 3
+    assert encode.uses == ("vae",)
+
+
+def test_an_image_for_a_picture_is_refused(instance_of: Callable[[str], Instance]) -> None:
+    with pytest.raises(
+        InvalidParameter, match=r"^num_frames=1 is not valid: use 5 or more, or leave the image"
+    ):
+        Engine().submit(instance_of("qwen3"), request("r", image=IMAGE, num_frames=1))
+
+
 def test_a_video_in_tiles_equals_the_pipelines(
     folder_of: Callable[[str], Path], instance_of: Callable[[str], Instance]
 ) -> None:
@@ -161,13 +199,13 @@ def test_rows_of_equal_texts_share_a_call(instance_of: Callable[[str], Instance]
     """Unguided samples of one prompt do; a guided step's two texts of unlike lengths cannot."""
     instance = instance_of("qwen3")
     loop = next(node.loop for node in instance.program.nodes if node.name == "denoise")
-    read = instance.program.nodes[1]
+    _, read, image, *_ = instance.program.nodes
 
     def plan(seed: int, **parameters: Any) -> WorkPlan:
         given = CARD.resolve({"prompt": "unused", **parameters}, instance.recipe)
         slots: dict[str, Any] = {"request": Request("r", CARD.id, {}, given, seed), "text": "a circle"}
         with torch.inference_mode():
-            made = loop.next(loop.init(slots | read.run(slots)))
+            made = loop.next(loop.init(slots | read.run(slots) | image.run(slots)))
         assert isinstance(made, WorkPlan)
         return made
 
@@ -197,7 +235,8 @@ def test_each_request_has_a_solver_of_its_own(instance_of: Callable[[str], Insta
     loop = next(node.loop for node in instance.program.nodes if node.name == "denoise")
     given = Request("r", CARD.id, {}, CARD.resolve({"prompt": "x"}, instance.recipe), 1)
     slots: dict[str, Any] = {"request": given, "text": "a circle"}
-    slots |= instance.program.nodes[1].run(slots)
+    for node in instance.program.nodes[1:3]:
+        slots |= node.run(slots)
     solvers = [loop.init(slots).solver for _ in range(2)]
     assert all(isinstance(solver, UniPCSolver) for solver in solvers)
     assert solvers[0].scheduler is not solvers[1].scheduler
