@@ -24,6 +24,7 @@ from mutoscope.platform.engine.capture import Capture
 from mutoscope.platform.engine.loop import WEIGHTS, Done, LoopState, Rows, WorkPlan
 from mutoscope.platform.engine.request import Output, Profile, Request
 from mutoscope.platform.engine.sampling import cfg
+from mutoscope.platform.errors import InvalidParameter
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,14 +102,23 @@ def is_guided(request: Request) -> bool:
     return bool(request.parameters["guidance_scale"] > 1)
 
 
-def solving(request: Request, solver: Solver, made: Tensor | None = None) -> dict[str, Any]:
+def solving(slots: Mapping[str, Any], solver: Solver, made: Tensor | None = None) -> dict[str, Any]:
     """A state's `solver` and `capture`: the folder's solver, or a capture of its schedule in a rollout.
 
     Args:
         made: of latents that are given in part, 1 where the sampler decides; see `Capture`.
+
+    Raises:
+        InvalidParameter: a rollout of weights without a name.
     """
+    request: Request = slots["request"]
     if request.profile is not Profile.ROLLOUT:
         return {"solver": solver, "capture": None}
+    if not slots[WEIGHTS]:
+        remedy = (
+            "load the instance with weights=, the digest of each component: log-probabilities hold for those"
+        )
+        raise InvalidParameter("profile", str(request.profile), remedy)
     capture = Capture(request, solver.timesteps, solver.sigmas, made)
     return {"solver": capture, "capture": capture}
 

@@ -69,7 +69,7 @@ class Denoise(FlowLoop[DenoiseState]):
             guidance_B=self._embedded_guidance(request),
             image_ids_BL3=image_ids(*grid).to(self.device, self.dtype).unsqueeze(0),
             grid=grid,
-            **solving(request, euler(self.schedule, sigmas, self.device)),
+            **solving(slots, euler(self.schedule, sigmas, self.device)),
         )
 
     def predictor(self, state: DenoiseState) -> tuple[Callable[[Mapping[str, Tensor]], Tensor], float]:

@@ -91,7 +91,7 @@ class Denoise(FlowLoop[DenoiseState]):
             condition=condition,
             vision=None if vision is None else vision.to(dtype),
             guidance=(scale, scale if scale_2 is None else scale_2),
-            **solving(request, solver, first_frame_mask(latents) if held else None),
+            **solving(slots, solver, first_frame_mask(latents) if held else None),
         )
 
     def predictor(

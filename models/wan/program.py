@@ -123,10 +123,11 @@ def outputs(slots: Mapping[str, Any]) -> Mapping[str, Output]:
     steps."""
     request: Request = slots["request"]
     latents = slots["latents"].float().cpu().numpy()
+    given = {name: slots[name] for name in ("condition_BKTHW", "vision_BSE") if slots.get(name) is not None}
     return {
         "video": Output("video", slots["frames_FYXC"], {"fps": request.parameters["fps"]}),
         "latent": Output("latent", {"latents": latents}, {"layout": "wan-normalised"}),
-        **trajectory(slots, text_BLD=slots["texts"][0]),
+        **trajectory(slots, text_BLD=slots["texts"][0], **given),
     }
 
 
