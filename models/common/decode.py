@@ -11,7 +11,7 @@ Shape suffixes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -62,7 +62,10 @@ class Start:
 
 @dataclass(slots=True, kw_only=True)
 class DecodeState(LoopState):
-    """Everything one request changes while it is decoded; `total` is its limit, `step` the tokens chosen."""
+    """Everything one request changes while it is decoded.
+
+    `total` is its limit, `step` the tokens chosen, `capture` their log-probabilities.
+    """
 
     start: Start
     tokens_S: Tensor
@@ -71,8 +74,7 @@ class DecodeState(LoopState):
     cache: Any = None
     stopped: bool = False
     """The last token is a stop token."""
-    log_probs: list[float] = field(default_factory=list)
-    """Of the tokens chosen, in order; empty without capture."""
+    capture: list[float] | None = None
 
     @property
     def answer(self) -> list[int]:
@@ -111,6 +113,7 @@ class Decode:
             start=start,
             tokens_S=start.tokens_S,
             generator=torch.Generator("cpu").manual_seed(start.seed),
+            capture=[] if start.capture else None,
         )
 
     def next(self, state: DecodeState) -> WorkPlan | Done:
@@ -128,8 +131,8 @@ class Decode:
         logits_V, state.cache = result
         logits_V = logits_V.float().cpu()
         token = choose(logits_V, state.tokens_S, state.start.sampling, state.generator)
-        if state.start.capture:
-            state.log_probs.append(log_prob(logits_V, token, state.start.sampling))
+        if state.capture is not None:
+            state.capture.append(log_prob(logits_V, token, state.start.sampling))
         state.tokens_S = torch.cat([state.tokens_S, torch.tensor([token])])
         state.stopped = token in state.start.stop_tokens
         state.step += 1

@@ -77,7 +77,7 @@ def _fill(tokenizer: Any, state: DecodeState) -> dict[str, Any]:
         warnings += ("the refiner wrote nothing",)
     if not state.stopped and state.start.stop_tokens:
         warnings += (f"the refiner was cut after {state.step} tokens: raise max_new_tokens",)
-    return {"text": text, "tokens": _record(state) if state.start.capture else None, WARNINGS: warnings}
+    return {"text": text, "tokens": None if state.capture is None else _record(state), WARNINGS: warnings}
 
 
 def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
@@ -97,7 +97,7 @@ def _record(state: DecodeState) -> dict[str, Any]:
     return {
         "prompt": state.start.tokens_S.tolist(),
         "answer": state.answer,
-        "log_probs": state.log_probs,
+        "log_probs": state.capture,
         "stopped": state.stopped,
         "temperature": sampling.temperature if sampling.do_sample else 1.0,
         "seed": state.start.seed,

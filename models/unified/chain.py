@@ -58,9 +58,10 @@ class Refiner:
         settled = slots.get(SETTLED, False)
         asked = slots["request"].parameters[REFINE] and not settled
         inner = self.loop.init(self._view(slots)) if asked else None
-        return ChainState(
-            total=inner.total if inner else 1, inner=inner, given=self._given(slots), settled=settled
-        )
+        given = self._given(slots)
+        if inner is None:
+            return ChainState(total=1, inner=None, given=given, settled=settled)
+        return ChainState(total=inner.total, capture=inner.capture, inner=inner, given=given, settled=settled)
 
     def next(self, state: ChainState) -> WorkPlan | Done:
         if state.inner is not None:

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mutoscope.platform.engine.card import Recipe
 from mutoscope.platform.engine.request import Output, Request
-
-if TYPE_CHECKING:
-    from mutoscope.platform.engine.capture import Capture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,12 +93,12 @@ class LoopState:
 
     Attributes:
         step, total: steps done, and steps there are.
-        capture: what a rollout records; None when serving.
+        capture: what a rollout records, of the loop's own kind; None when serving.
     """
 
     step: int = 0
     total: int = 0
-    capture: Capture | None = None
+    capture: Any = None
 
 
 StateT = TypeVar("StateT", bound=LoopState)
