@@ -4,6 +4,8 @@
     worker        the main loop: claim, step, deliver
     executor      a run's two ends: stored inputs to a request, outputs to stored artifacts and rows
     residency     loaded instances by pinned weights, least recently used out
+    parts         loaded components, shared by instances; adapters over their base
+    updates       stored weights as an update for a weight sync
     weight_cache  pinned weights as folders on the local disk; cache_room: and what makes way there
     tensors       pinned weights as torch tensors, one at a time
     heartbeat     a thread that renews leases and reports what was cancelled or lost meanwhile
