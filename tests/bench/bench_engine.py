@@ -152,19 +152,17 @@ def one_by_one(instance: Instance, requests: Sequence[Request]) -> None:
 
 def forward(subject: Subject) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """One forward pass of the transformer over one row, and over ROWS rows."""
-    seen: list[WorkPlan] = []
+    seen: list[tuple[Callable[[Mapping[str, Any]], Any], Mapping[str, Any]]] = []
 
     def run(plan: WorkPlan) -> Any:
-        seen.append(plan)
+        if plan.kind == "denoise" and plan.rows is not None:
+            seen.append((plan.rows.call, plan.rows.make()[0]))
         return plan.run()
 
     with torch.inference_mode():
         walk(subject.instance, subject.request(0), run)
-        plan = next(plan for plan in seen if plan.kind == "denoise")
-        assert plan.rows is not None
-        row = plan.rows.make()[0]
+        call, row = seen[0]
         many = {name: torch.cat([value] * ROWS) for name, value in row.items()}
-    call = plan.rows.call
 
     def timed(rows: Mapping[str, Any]) -> None:
         with torch.inference_mode():

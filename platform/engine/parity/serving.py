@@ -58,14 +58,21 @@ def serial(instance: Instance, requests: Iterable[Request]) -> Served:
 
 
 def together(instance: Instance, requests: Sequence[Request], stagger: int = 0) -> Served:
-    """All requests on one engine; `stagger` steps pass between arrivals."""
+    """All requests on one engine; `stagger` steps pass between arrivals.
+
+    A defective loop may never end: after twice the steps that all requests announce, they are cancelled.
+    """
     engine, tickets = Engine(), []
     for request in requests:
         tickets.append(engine.submit(instance, request))
         for _ in range(stagger):
             engine.step()
+    patience = 2 * sum(ticket.progress.total for ticket in tickets)
     while engine.step():
-        pass
+        patience -= 1
+        if not patience:
+            for ticket in tickets:
+                ticket.cancel()
     return {
         ticket.request_id: {"error": repr(ticket.error).encode()}
         if ticket.error is not None

@@ -1,0 +1,111 @@
+"""A worker's calibrations: what it publishes, and under which contracts it serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mutoscope.models.registry import get_card
+from mutoscope.platform.engine import numerics
+from mutoscope.platform.engine.batching import Mode
+from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.example import example_request
+from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.parity.content import content
+from mutoscope.platform.orchestration.importing import import_folder
+from mutoscope.platform.orchestration.plan import plan_run
+from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.workers.calibrations import Calibrations
+from tests.engine.toy import toy_instance
+from tests.support.cards import tiny_folder, tiny_instance
+from tests.support.workshop import Workshop
+
+CARD = "flux-t2i"
+CONTRACT = numerics.cpu_contract(1)
+ALONE = numerics.contract_digest(CONTRACT)
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Instance:
+    numerics.configure_torch(CONTRACT)
+    return tiny_instance(CARD, tmp_path_factory.mktemp("calibrations") / CARD)
+
+
+def test_a_card_is_planned_with_the_device_contract_until_it_is_calibrated(instance: Instance) -> None:
+    calibrations = Calibrations(CONTRACT, Mode.BITWISE, 4)
+    assert not calibrations.knows(CARD)
+    assert (calibrations.contract(CARD), calibrations.digest(CARD)) == (CONTRACT, ALONE)
+    prepared = calibrations.prepare(instance)
+    assert calibrations.knows(CARD)
+    assert prepared.batcher.mode is Mode.BITWISE
+    assert calibrations.contract(CARD)["batching"]["mode"] == "bitwise"
+    assert calibrations.digest(CARD) == numerics.contract_digest(calibrations.contract(CARD)) != ALONE
+
+
+def test_a_card_is_measured_once(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrations = Calibrations(CONTRACT, Mode.BITWISE, 4)
+    calibrations.prepare(instance)
+    monkeypatch.setattr("mutoscope.workers.calibrations.calibrate", None)
+    assert calibrations.prepare(instance).batcher.mode is Mode.BITWISE
+
+
+def test_a_run_of_the_unbatched_contract_gets_what_it_was_planned_for(instance: Instance) -> None:
+    calibrations = Calibrations(CONTRACT, Mode.BITWISE, 4)
+    request = example_request(instance.card, instance.recipe)
+    expected = content(Engine().run(instance, request))
+    prepared = calibrations.prepare(instance)
+    off = calibrations.under(prepared, ALONE)
+    assert off.batcher.mode is Mode.OFF
+    assert off.program is prepared.program
+    assert content(Engine().run(off, request)) == expected
+    assert calibrations.under(prepared, calibrations.digest(CARD)) is prepared
+    assert (CARD, ALONE) in calibrations.alone([CARD])
+
+
+def test_a_card_that_cannot_be_measured_is_served_unbatched(caplog: pytest.LogCaptureFixture) -> None:
+    broken = toy_instance()
+
+    def refuse(request: object) -> None:
+        raise ArithmeticError("planted")
+
+    broken = replace(broken, program=replace(broken.program, check=refuse))
+    calibrations = Calibrations(CONTRACT, Mode.BITWISE, 4)
+    assert calibrations.prepare(broken).batcher.mode is Mode.OFF
+    assert calibrations.digest("toy") == ALONE
+    assert "card=toy not calibrated, its steps run alone: planted" in caplog.text
+
+
+def test_a_trainer_is_not_run_for_it() -> None:
+    def refuse(request: object) -> None:
+        raise AssertionError("measured")
+
+    toy = toy_instance()
+    trainer = replace(toy, card=replace(toy.card, run_kind="train_step"))
+    trainer = replace(trainer, program=replace(trainer.program, check=refuse))
+    assert Calibrations(CONTRACT, Mode.BITWISE, 4).prepare(trainer).batcher.mode is Mode.OFF
+
+
+def test_a_worker_serves_what_it_measured_and_what_was_planned_before(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    runtime = Runtime(workshop.settings, workshop.catalog, workshop.store)
+    import_folder(workshop.catalog, workshop.store, get_card(CARD), tiny_folder(CARD, tmp_path / CARD))
+    given = {"prompt": "a red circle"}
+    before = plan_run(runtime, CARD, given, seed=1)
+    assert before.key_parts is not None
+    assert before.key_parts["numeric"]["batching"] == {"mode": "off"}
+    early = workshop.catalog.runs.enqueue(before).run.id
+    with workshop.worker("--card", CARD) as worker:
+        worker.wait_ready()
+        after = plan_run(runtime, CARD, given, seed=1)
+        assert after.key_parts is not None
+        assert after.key_parts["numeric"]["batching"]["mode"] == "bitwise"
+        assert after.memo_key != before.memo_key
+        strange = replace(after, contract="0" * 64, memo_key="1" * 64)
+        left = workshop.catalog.runs.enqueue(strange).run.id
+        late = workshop.catalog.runs.enqueue(after).run.id
+        assert workshop.wait(early).state == "succeeded"
+        assert workshop.wait(late).state == "succeeded"
+    assert workshop.catalog.runs.get(left).state == "queued", "another calibration is another contract"
