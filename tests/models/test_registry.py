@@ -32,7 +32,7 @@ BUILT_IN = [
     *("flux-t2i", "wan-i2v", "ltx2-av", "wan-t2v", "wan-adaptive", "cosmos3-omni"),
     *("refiner-lm", "unirl-qwenflux", "multi-expert"),
     *("reward-scene", "reward-ocr", "reward-clip"),
-    *("starter-image-trainer", "starter-video-trainer", "starter-refiner-trainer"),
+    *("starter-image-trainer", "starter-video-trainer", "starter-refiner-trainer", "starter-scorer-trainer"),
 ]
 
 
