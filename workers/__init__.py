@@ -5,6 +5,7 @@
     executor      a run's two ends: stored inputs to a request, outputs to stored artifacts and rows
     residency     loaded instances by pinned weights, least recently used out
     parts         loaded components, shared by instances; adapters over their base
+    rehearsal     a short request on fresh weights, which shows what such requests take
     updates       stored weights as an update for a weight sync
     weight_cache  pinned weights as folders on the local disk; cache_room: and what makes way there
     tensors       pinned weights as torch tensors, one at a time
@@ -12,6 +13,7 @@
     progress      throttled step reports
     lookout       when to look at the queue
     shutdown      SIGTERM once to drain, twice to stop
+    calibrations  which row counts of a card keep their bits, measured once it is loaded
     device        which device, and the numeric contract it promises
 
 The engine is driven by one thread, so nothing in it needs a lock. The worker imports no orchestrator: it

@@ -85,8 +85,3 @@ def _memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return int(psutil.virtual_memory().total)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device, or the host, has no memory left."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

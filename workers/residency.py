@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
+from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.instance import Instance, assemble
 from mutoscope.platform.errors import InvalidFolder
-from mutoscope.workers.device import Device, is_out_of_memory
+from mutoscope.workers.device import Device
 from mutoscope.workers.parts import PartKey, Parts, Wanted
 from mutoscope.workers.weight_cache import WeightCache
 

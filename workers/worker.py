@@ -27,6 +27,7 @@ from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.engine.trace import Trace
@@ -34,7 +35,7 @@ from mutoscope.platform.errors import CatalogError, LeaseLost, MutoscopeError
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.settings import Settings
 from mutoscope.workers.calibrations import Calibrations
-from mutoscope.workers.device import Device, is_out_of_memory
+from mutoscope.workers.device import Device
 from mutoscope.workers.executor import Executor, error_record
 from mutoscope.workers.heartbeat import Heartbeat
 from mutoscope.workers.lookout import Lookout
