@@ -23,4 +23,5 @@ def cut_warning(tokenizer: Any, text: str, limit: int, *, name: str, reader: str
     words = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     lost = " ".join(tokenizer.decode(words[-excess:]).split())
     shown = lost if len(lost) <= _SHOWN else f"{lost[:_SHOWN].rstrip()} …"
-    return (f"{name} has {count} tokens; {reader} reads {limit}: the last {excess} were cut: '{shown}'",)
+    were = "was" if excess == 1 else "were"
+    return (f"{name} has {count} tokens; {reader} reads {limit}: the last {excess} {were} cut: '{shown}'",)

@@ -96,7 +96,7 @@ class Recipe(BaseModel):
         """
         scale = values.get("guidance_scale")
         if not self.supports_guidance and scale is not None and scale > 1:
-            remedy = "leave it out: these weights do not support classifier-free guidance"
+            remedy = "use 1: these weights do not support classifier-free guidance"
             raise InvalidParameter("guidance_scale", scale, remedy)
 
 

@@ -80,6 +80,18 @@ def test_sizes_that_are_listed_are_the_only_ones() -> None:
         CARD.resolve({"prompt": "x", "height": 8, "width": 32}, recipe)
 
 
+def test_weights_without_guidance_refuse_it() -> None:
+    """Asked for, or a default that cannot be; 1 and below turn guidance off and are fine."""
+    recipe = RECIPE.model_copy(update={"supports_guidance": False})
+    assert CARD.resolve({"prompt": "x"}, recipe)["guidance_scale"] == 1.0
+    assert CARD.resolve({"prompt": "x", "guidance_scale": 0.5}, recipe)["guidance_scale"] == 0.5
+    line = r"guidance_scale=3.0 is not valid: use 1: these weights do not support classifier-free guidance"
+    with pytest.raises(InvalidParameter, match=line):
+        CARD.resolve({"prompt": "x", "guidance_scale": 3.0}, recipe)
+    with pytest.raises(InvalidParameter, match=line):
+        CARD.resolve({"prompt": "x"}, recipe.model_copy(update={"guidance_scale": 3.0}))
+
+
 def test_parameters_left_out_take_the_recipes_values() -> None:
     request = checked_request(CARD, RECIPE, toy_request(guidance_scale=2))
     assert request.parameters == {

@@ -19,7 +19,7 @@ from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.request import Progress, Request
 from mutoscope.platform.errors import InvalidParameter
-from tests.support.interleaving import orders_that_differ, serve_together
+from tests.support.interleaving import content, orders_that_differ, serve_together
 
 
 def request(name: str, *, seed: int = 1, **parameters: Any) -> Request:
@@ -91,11 +91,31 @@ def test_a_size_the_vae_cannot_make(instance: Callable[[str], Instance]) -> None
         Engine().submit(instance("plain"), request("r", height=18))
 
 
-def test_long_prompts_are_cut_as_the_encoders_require(instance: Callable[[str], Instance]) -> None:
-    served = serve_together(
-        instance("plain"), [request("a", prompt="red " * 11), request("b", prompt="red " * 40)]
-    )
-    assert served["a"] == served["b"]
+def test_long_prompts_are_cut_as_the_encoders_require_and_it_is_said(
+    instance: Callable[[str], Instance],
+) -> None:
+    """Twelve tokens are read, the closing one among them; here by both encoders, of both prompts."""
+    results = [
+        Engine().run(instance("plain"), request("r", prompt="red " * count, negative_prompt="blue " * 12))
+        for count in (11, 40)
+    ]
+    assert content(results[0]) == content(results[1])
+    readers = ("the CLIP text encoder", "the T5 text encoder")
+    negative = [
+        f"negative_prompt has 13 tokens; {reader} reads 12: the last 1 was cut: 'blue'" for reader in readers
+    ]
+    assert list(results[0].warnings) == negative
+    cut = f"{'red ' * 12}…"
+    assert list(results[1].warnings) == [
+        *(f"prompt has 41 tokens; {reader} reads 12: the last 29 were cut: '{cut}'" for reader in readers),
+        *negative,
+    ]
+
+
+def test_extent_is_the_number_of_image_tokens(instance: Callable[[str], Instance]) -> None:
+    """A token is 4 x 4 pixels: two of the VAE's factor, two of the patch."""
+    sized = CARD.resolve({"prompt": "a", "height": 16, "width": 32}, instance("plain").recipe)
+    assert instance("plain").program.extent(Request("r", CARD.id, {}, sized, 0)) == 4 * 8
 
 
 def test_packing_equals_the_pipelines() -> None:

@@ -145,3 +145,27 @@ def test_half_precision_keeps_the_image_and_the_sample_in_full(
     assert rounded.dtype == np.float32
     assert 0 < np.abs(full - rounded).max() < 0.1
     assert not np.array_equal(rounded, torch.from_numpy(rounded).bfloat16().float().numpy())
+
+
+def test_cut_prompts_are_said(instance_of: Callable[[Layout], Instance], image: NDArray[np.uint8]) -> None:
+    """The negative prompt only where it is read."""
+    long = {
+        "prompt": "a red circle drifting left",
+        "negative_prompt": "a green square",
+        "max_sequence_length": 3,
+    }
+    guided, unguided = (
+        Engine().run(instance_of(PLAIN), request("r", image, guidance_scale=scale, **long))
+        for scale in (3.0, 1.0)
+    )
+    prompt = "prompt has 6 tokens; the text encoder reads 3: the last 3 were cut: 'circle drifting left'"
+    negative = "negative_prompt has 4 tokens; the text encoder reads 3: the last 1 was cut: 'square'"
+    assert guided.warnings == (prompt, negative)
+    assert unguided.warnings == (prompt,)
+    assert Engine().run(instance_of(PLAIN), request("r", image)).warnings == ()
+
+
+def test_extent_is_the_number_of_latent_tokens(instance_of: Callable[[Layout], Instance]) -> None:
+    """9 frames are 3 latent frames; 32 x 64 pixels are 4 x 8 latents and 2 x 4 patches."""
+    sized = CARD.resolve({"prompt": "a", "num_frames": 9, "width": 64}, instance_of(PLAIN).recipe)
+    assert instance_of(PLAIN).program.extent(Request("r", CARD.id, {}, sized, 0)) == 3 * 2 * 4
