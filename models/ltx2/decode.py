@@ -67,7 +67,7 @@ class Decode:
             tiles.Decoding(
                 slot="frames_FYXC",
                 size=self._size,
-                latents=lambda slots: slots["latents_BCTHW"].to(parts.vae.dtype),
+                latents=lambda slots: slots["decoded_BCTHW"].to(parts.vae.dtype),
                 decoder=FilmTiles(parts.vae),
                 whole=lambda latents: parts.vae.decode(latents, None, return_dict=False)[0],
                 pixels=self._pixels,

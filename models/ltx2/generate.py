@@ -153,10 +153,16 @@ class Generate:
             self._step(state)
 
     def finalize(self, state: GenerateState) -> Mapping[str, Any]:
-        """Latents as the VAEs take them: `latents_BCTHW` and `audio_latents_BAMF`, None without sound."""
-        audio_BMK = state.audio_BMK
+        """Latents as the VAEs take them: `latents_BCTHW` and `audio_latents_BAMF`, None without sound.
+
+        In half precision `decoded_BCTHW` are those that are decoded: the pipeline rounds before it
+        denormalises them for that, and not where it returns them.
+        """
+        audio_BMK, normalised_BCTHW = state.audio_BMK, unpack(state.video_BLC, state.stage.grid)
+        rounded_BCTHW = normalised_BCTHW.to(state.stage.texts[-1].video_BSD.dtype)
         return {
-            "latents_BCTHW": self.latents.denormalise(unpack(state.video_BLC, state.stage.grid)),
+            "latents_BCTHW": self.latents.denormalise(normalised_BCTHW),
+            "decoded_BCTHW": self.latents.denormalise(rounded_BCTHW),
             "audio_latents_BAMF": None if audio_BMK is None else self._audio_latents(audio_BMK),
         }
 

@@ -49,10 +49,10 @@ class Oracle:
     upsampling: LTX2LatentUpsamplePipeline
 
     @classmethod
-    def load(cls, folder: Path) -> Oracle:
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> Oracle:
         """Weights are moved out of the memory-mapped files, as the engine's are; see `load_module`."""
-        pipeline = LTX2Pipeline.from_pretrained(folder)
-        upsampler = LTX2LatentUpsamplerModel.from_pretrained(folder / "latent_upsampler")
+        pipeline = LTX2Pipeline.from_pretrained(folder, dtype=dtype)
+        upsampler = LTX2LatentUpsamplerModel.from_pretrained(folder / "latent_upsampler", torch_dtype=dtype)
         parts = {name: part for name, part in pipeline.components.items() if part is not None}
         for part in (*parts.values(), upsampler):
             if isinstance(part, torch.nn.Module):
@@ -78,10 +78,10 @@ class Oracle:
         ]
         (latents, audio_latents), (frames, audio) = made
         return Expected(
-            latents=latents.numpy(),
-            audio_latents=audio_latents.numpy(),
+            latents=latents.float().numpy(),
+            audio_latents=audio_latents.float().numpy(),
             frames=(frames[0] * 255).round().astype(np.uint8),
-            audio=audio[0].numpy(),
+            audio=audio[0].float().numpy(),
         )
 
     def isolated(self, parameters: Mapping[str, Any], recipe: Recipe, seed: int) -> Expected:

@@ -4,14 +4,16 @@ and waveform."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from mutoscope.models.ltx2.card import CARD
 from mutoscope.platform.engine.engine import Engine
-from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.engine.request import Request, Result
 from tests.models.ltx2.oracle import Expected, Oracle
 
@@ -131,3 +133,20 @@ def test_stages_have_noise_of_their_own(
     assert not np.array_equal(one["latent"].value["latents"], other["latent"].value["latents"])
     one, other = (run(instance, ONE | PLAIN, seed).outputs for seed in (SEED, 2**32 + SEED))
     np.testing.assert_array_equal(one["latent"].value["latents"], other["latent"].value["latents"])
+
+
+@pytest.mark.parametrize("asked", [{}, PLAIN], ids=["guided", "unguided"])
+def test_half_precision_is_rounded_where_the_pipelines_round(
+    asked: dict[str, Any], folder_of: Callable[[str], Path]
+) -> None:
+    """Within a few units of bfloat16: its kernels go other ways for other strides and batches, which float32
+    on the CPU does not show."""
+    folder = folder_of("2.0")
+    instance = load_instance(CARD, folder, dtype="bfloat16")
+    outputs = run(instance, asked).outputs
+    expected = expect(Oracle.load(folder, torch.bfloat16), instance, asked)
+    np.testing.assert_allclose(outputs["latent"].value["latents"], expected.latents, rtol=0, atol=0.05)
+    np.testing.assert_allclose(
+        outputs["audio_latent"].value["latents"], expected.audio_latents, rtol=0, atol=0.05
+    )
+    assert outputs["audio"].value.dtype == np.float32
