@@ -90,3 +90,28 @@ def test_bytes_without_rows_are_found_and_named_by_the_next_attempt(
     executor.deliver(run, trained(run, 1), {})
     assert set(store.digests()) == before
     assert set(catalog.runs.outputs(run.id)) == {"net", "vae", "recipe"}
+
+
+def test_what_a_result_has_to_say_goes_into_the_run(catalog: Catalog, store: ArtifactStore) -> None:
+    queue(catalog)
+    run = claim(catalog)
+    result = Result(run.id, {"recipe": RECIPE}, {}, warnings=("prompt: the last 16 tokens were cut",))
+    Executor(catalog, store, "worker-a").deliver(run, result, {})
+    assert catalog.runs.get(run.id).warnings == ["prompt: the last 16 tokens were cut"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "share"), [(0, 1.0), (1, 2.0), (-1, 0.5), (10**6, 1024.0), (-(10**6), 1 / 1024)]
+)
+def test_runs_of_a_workflow_are_a_group_and_their_place_in_the_queue_is_a_share(
+    catalog: Catalog, store: ArtifactStore, priority: int, share: float
+) -> None:
+    workflow = catalog.workflows.start("test.make", {})
+    queue(catalog, workflow_run_id=workflow, priority=priority)
+    request = Executor(catalog, store, "worker-a").request(claim(catalog))
+    assert (request.group, request.priority) == (workflow, share)
+
+
+def test_a_run_by_itself_is_a_group_of_its_own(catalog: Catalog, store: ArtifactStore) -> None:
+    queue(catalog)
+    assert Executor(catalog, store, "worker-a").request(claim(catalog)).group == ""
