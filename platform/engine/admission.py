@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from mutoscope.platform.engine.feasibility import require_feasible
+from mutoscope.platform.engine.feasibility import too_large
 from mutoscope.platform.engine.footprint import weights_bytes
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.memory import Ledger, MemoryModel, Need
 from mutoscope.platform.engine.request import Progress, Request
 from mutoscope.platform.engine.ticket import Ticket
-from mutoscope.platform.errors import InvalidParameter
 
 PATIENCE = 8
 """Times a request that does not fit is passed over before it is given way to."""
@@ -72,7 +72,11 @@ class Gate:
         """Whether requests of that source may begin."""
         if not self._frozen:
             return True
-        return not any(uses(part, source, current(source)) for part, _ in self._frozen.values())
+        try:
+            instance = current(source)
+        except Exception:
+            return True  # what is wrong with it is told to its request, which begins by asking again
+        return not any(uses(part, source, instance) for part, _ in self._frozen.values())
 
 
 def uses(part: Any, source: Source, instance: Instance) -> bool:
@@ -87,6 +91,7 @@ class Admission:
     Attributes:
         at_work: how many requests of a group have begun.
         ahead: how far a group is ahead of the least served, in seconds over weight.
+        weighed: bytes of the weights of instances that were asked about.
     """
 
     ledger: Ledger
@@ -95,6 +100,7 @@ class Admission:
     at_work: Callable[[str], int]
     ahead: Callable[[str], float]
     waiting: dict[int, Waiting] = field(default_factory=dict)
+    weighed: WeakKeyDictionary[Instance, int] = field(default_factory=WeakKeyDictionary)
 
     def add(self, entry: Waiting) -> None:
         """Let a request wait behind those that do."""
@@ -112,9 +118,11 @@ class Admission:
         """
         if self.ledger.budget is None:
             return Need(0, 0)
-        extent = instance.program.extent(request)
-        need = self.model.need(instance.card.id, extent, weights_bytes(instance.components))
-        require_feasible(instance, request, self.model, self.ledger.budget)
+        weights = self._weights_of(instance)
+        need = self.model.need(instance.card.id, instance.program.extent(request), weights)
+        # Guesses refuse nothing.
+        if need.measured and weights + need.total > self.ledger.budget:
+            raise too_large(instance, request, self.model, self.ledger.budget)
         return need
 
     def next(self, idle: bool) -> Waiting | None:
@@ -125,8 +133,9 @@ class Admission:
                 may be wrong: it is let in.
         """
         passed: list[Waiting] = []
+        tried: set[tuple[Instance, float]] = set()
         for entry in self._order():
-            if idle or self._fits(entry):
+            if idle or self._fits(entry, tried):
                 for other in passed:
                     other.passed += 1
                 return entry
@@ -138,22 +147,42 @@ class Admission:
     def _order(self) -> Iterator[Waiting]:
         """Those that the gate admits, in the order in which they are due; first who was passed over for too
         long."""
-        open_to = [entry for entry in self.waiting.values() if self.gate.admits(entry.source)]
-        starved = [entry for entry in open_to if entry.passed >= PATIENCE]
-        return iter(starved or sorted(open_to, key=self._turn))
+        open_to = (entry for entry in self.waiting.values() if self.gate.admits(entry.source))
+        if self.ledger.budget is None:
+            return open_to
+        due = list(open_to)
+        starved = [entry for entry in due if entry.passed >= PATIENCE]
+        return iter(starved or sorted(due, key=self._turn))
 
     def _turn(self, entry: Waiting) -> tuple[float, float]:
         """Sorting is stable: what is equal here stays in order of arrival."""
         group = entry.request.group
+        if not group:
+            return 0.0, 0.0
         return self.at_work(group) / entry.request.priority, self.ahead(group)
 
-    def _fits(self, entry: Waiting) -> bool:
-        """Whether there is memory for a request now; or never will be, which it need not wait to be told."""
+    def _fits(self, entry: Waiting, tried: set[tuple[Instance, float]]) -> bool:
+        """Whether there is memory for a request now. One that never fits, or whose source is gone, is let
+        through to be told so.
+
+        Args:
+            tried: what did not fit: of requests alike, one answers for all.
+        """
         if self.ledger.budget is None:
             return True
-        instance = current(entry.source)
         try:
+            instance = current(entry.source)
+            kind = (instance, instance.program.extent(entry.request))
+            if kind in tried:
+                return False
             need = self.need(instance, entry.request)
-        except InvalidParameter:
+        except Exception:
             return True
+        tried.add(kind)
         return not self.ledger.missing(instance.components, need)
+
+    def _weights_of(self, instance: Instance) -> int:
+        """Bytes of an instance's weights, added up once."""
+        if instance not in self.weighed:
+            self.weighed[instance] = weights_bytes(instance.components)
+        return self.weighed[instance]

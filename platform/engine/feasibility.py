@@ -17,29 +17,23 @@ from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.wording import byte_size
 
 
-def require_feasible(instance: Instance, request: Request, model: MemoryModel, budget: int) -> None:
-    """Refuse a request that would not fit a device of `budget` bytes even alone. Guesses refuse nothing.
-
-    Raises:
-        InvalidParameter: names the parameter, what the request needs, the budget and a value that fits.
-    """
+def too_large(instance: Instance, request: Request, model: MemoryModel, budget: int) -> InvalidParameter:
+    """Why a request would not fit a device of `budget` bytes even alone: the parameter, what the request
+    needs, and a value that fits."""
     weights = weights_bytes(instance.components)
-    extent = instance.program.extent(request)
-    need = model.need(instance.card.id, extent, weights)
-    if not need.measured or weights + need.total <= budget:
-        return
+    need = model.need(instance.card.id, instance.program.extent(request), weights)
     wanted = (
         f"it needs {byte_size(need.total)} beside {byte_size(weights)} of weights, and the device has "
         f"{byte_size(budget)}"
     )
-    # The largest extent that fits, found where it is asked for: by the parameter that stands out most.
-    for name in _by_excess(instance, request):
+    excessive = list(_by_excess(instance, request))
+    for name in excessive:
         fitting = _largest(instance, request, name, model, budget - weights)
         if fitting is not None:
-            raise InvalidParameter(name, request.parameters[name], f"{wanted}: use {fitting} or less")
-    name = next(_by_excess(instance, request), "card")
+            return InvalidParameter(name, request.parameters[name], f"{wanted}: use {fitting} or less")
+    name = excessive[0] if excessive else "card"
     value = request.parameters.get(name, instance.card.id)
-    raise InvalidParameter(name, value, f"{wanted}: use a larger device")
+    return InvalidParameter(name, value, f"{wanted}: use a larger device")
 
 
 def _by_excess(instance: Instance, request: Request) -> Iterator[str]:

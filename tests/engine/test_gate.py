@@ -117,3 +117,26 @@ def test_a_source_that_is_gone_when_its_turn_comes_fails_its_request_alone() -> 
     drain(engine)
     assert isinstance(gone.error, LookupError)
     assert other.result()
+
+
+def test_a_source_that_is_gone_stops_nobody_else() -> None:
+    """Neither where memory is asked about nor where something is frozen."""
+
+    class Closing(Place):
+        closed = False
+
+        def __call__(self) -> Instance:
+            if self.closed:
+                raise LookupError("closed meanwhile")
+            return self.instance
+
+    engine, source, frozen = Engine(budget=2**30), Closing(row_instance()), row_instance()
+    engine.submit(row_instance(), row_request("first"))
+    engine.step()
+    engine.freeze(frozen)
+    gone = engine.submit(source, row_request("gone"))
+    other = engine.submit(row_instance(), row_request("other"))
+    source.closed = True
+    drain(engine)
+    assert isinstance(gone.error, LookupError)
+    assert other.result()

@@ -267,6 +267,20 @@ def test_a_group_does_not_fill_the_device_with_its_queue() -> None:
     assert at_work(engine) == {"m2", "other"}
 
 
+def test_requests_without_a_group_are_groups_of_their_own() -> None:
+    instance = row_instance()
+    engine, _ = crowded(instance)
+    begun: dict[str, None] = {}
+    asked = [("s0", ""), ("s1", ""), ("s2", ""), ("g0", "g"), ("g1", "g"), ("s3", "")]
+    for name, group in asked:
+        engine.submit(
+            instance, row_request(name, group=group), lambda at: begun.setdefault(at.request_id, None)
+        )
+    drain(engine)
+    # The fourth that is nobody's stands behind one of the group, and before the group's second.
+    assert list(begun) == ["s0", "s1", "s2", "g0", "s3", "g1"]
+
+
 def test_room_is_made_for_what_requests_may_take() -> None:
     asked: list[int] = []
     instance = row_instance()
