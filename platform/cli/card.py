@@ -11,8 +11,12 @@ import typer
 from mutoscope.platform.cli import render
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.engine.card import Card
     from mutoscope.platform.engine.instance import Instance
-    from mutoscope.platform.engine.request import Request, Result
+    from mutoscope.platform.engine.request import Result
 
 app = typer.Typer(no_args_is_help=True, help="Try a folder of weights.")
 
@@ -40,45 +44,54 @@ def check(
     """
     from mutoscope.models.registry import get_card
     from mutoscope.platform.cli.home import Home
-    from mutoscope.platform.cli.parity import examine, load, show
     from mutoscope.platform.errors import InvalidFolder
 
-    home = Home()
     fits, refused = fitting(folder) if card is None else ([get_card(card).id], {})
+    found: dict[str, Any] = {"folder": str(folder), "fits": fits, "refused": refused}
     if not json:
         render.say(f"folder    {folder}")
         render.say(f"fits      {', '.join(fits) or 'no card'}")
         for name, reason in refused.items() if not fits else ():
             render.say(f"  not {name}: {reason}")
-    if not fits:
-        if json:
-            render.emit_json({"folder": str(folder), "fits": [], "refused": refused})
-            raise typer.Exit(2)
+    if not fits and not json:
         raise InvalidFolder(f"{folder} fits no card: see the reasons above")
+    if fits:
+        found |= attempt(Home(), get_card(fits[0]), folder, say=ignore if json else render.say)
+    if json:
+        render.emit_json(found)
+    if not found.get("ok"):
+        raise typer.Exit(1 if fits else 2)
 
+
+def attempt(home: Home, card: Card, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Load the folder as the card, serve a small request and ask the gates; what came of it.
+
+    Args:
+        say: told each result as soon as it is there.
+    """
+    from mutoscope.platform.cli.parity import conclusion, examine, load
     from mutoscope.platform.engine.footprint import weights_bytes
     from mutoscope.workers.device import open_device
 
     device = open_device(home.settings)
-    instance, seconds = _timed(lambda: load(home, device, get_card(fits[0]), folder))
-    loaded = {"card": fits[0], "bytes": weights_bytes(instance.components), "seconds": round(seconds, 3)}
-    request = small_request(instance)
-    result, seconds = _timed(lambda: serve(instance, request))
-    served = {"seconds": round(seconds, 3), "outputs": outputs(result), "warnings": list(result.warnings)}
-    if not json:
-        render.say(f"loads     as {fits[0]}, {render.size(loaded['bytes'])} in {loaded['seconds']:.1f} s")
-        made = ", ".join(f"{slot} {shape}" for slot, shape in served["outputs"].items())
-        render.say(f"serves    {made} in {served['seconds']:.1f} s")
-        for warning in served["warnings"]:
-            render.say(f"  {warning}")
+    instance, seconds = _timed(lambda: load(home, device, card, folder))
+    size = weights_bytes(instance.components)
+    say(f"loads     as {card.id}, {render.size(size)} in {seconds:.1f} s")
+    found: dict[str, Any] = {"loaded": {"card": card.id, "bytes": size, "seconds": round(seconds, 3)}}
+    result, seconds = _timed(lambda: serve_small(instance))
+    made = outputs(result)
+    say(f"serves    {', '.join(f'{slot}: {what}' for slot, what in made.items())} in {seconds:.1f} s")
+    for warning in result.warnings:
+        say(f"  {warning}")
+    found["served"] = {"seconds": round(seconds, 3), "outputs": made, "warnings": list(result.warnings)}
     examined = examine(home, device, instance)
-    if json:
-        facts = {"folder": str(folder), "fits": fits, "refused": refused, "loaded": loaded, "served": served}
-        render.emit_json({**facts, **examined.plain()})
-    else:
-        show(examined)
-    if not examined.report.ok:
-        raise typer.Exit(1)
+    for line in (*examined.lines(), conclusion(examined)):
+        say(line)
+    return {**found, **examined.plain()}
+
+
+def ignore(line: str) -> None:
+    """Where JSON is wanted, lines are not."""
 
 
 def fitting(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -99,20 +112,14 @@ def fitting(folder: Path) -> tuple[list[str], dict[str, str]]:
     return fits, refused
 
 
-def small_request(instance: Instance) -> Request:
-    """The card's example in few steps."""
+def serve_small(instance: Instance) -> Result:
+    """The card's example, in few steps, served alone."""
+    from mutoscope.platform.engine.engine import Engine
     from mutoscope.platform.engine.example import example_request
 
     known = instance.card.parameters.model_fields
-    steps = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
-    return example_request(instance.card, instance.recipe, **steps)
-
-
-def serve(instance: Instance, request: Request) -> Result:
-    """Serve it alone."""
-    from mutoscope.platform.engine.engine import Engine
-
-    return Engine().run(instance, request)
+    steps: dict[str, Any] = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
+    return Engine().run(instance, example_request(instance.card, instance.recipe, **steps))
 
 
 def outputs(result: Result) -> dict[str, str]:

@@ -69,8 +69,8 @@ def doctor(
 def _examine_card(card_id: str, folder: Path | None, json: bool) -> None:
     from mutoscope.models.registry import get_card
     from mutoscope.platform.cli.home import Home
+    from mutoscope.platform.cli.parity import conclusion, load
     from mutoscope.platform.cli.parity import examine as examine_instance
-    from mutoscope.platform.cli.parity import load, show
     from mutoscope.workers.device import open_device
 
     home, card = Home(), get_card(card_id)
@@ -81,8 +81,8 @@ def _examine_card(card_id: str, folder: Path | None, json: bool) -> None:
     if json:
         render.emit_json(examined.plain())
     else:
-        render.say(f"card      {card_id} on {examined.device}")
-        show(examined)
+        for line in (f"card      {card_id} on {examined.device}", *examined.lines(), conclusion(examined)):
+            render.say(line)
     if not examined.report.ok:
         raise typer.Exit(1)
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mutoscope.platform.cli import render
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -66,7 +64,7 @@ def load(home: Home, device: Device, card: Card, folder: Path | None) -> Instanc
         source = {}
     if source is None:
         raise InvalidInput(f"card {card.id} has no weights here: name a folder with --folder")
-    recipe = {} if source == {} else None
+    recipe: Mapping[str, Any] | None = {} if source == {} else None
     return load_instance(card, source, device=device.torch_device, dtype=device.dtype, recipe=recipe)
 
 
@@ -94,11 +92,9 @@ def batching_lines(calibration: Calibration) -> Iterator[str]:
         yield f"  {len(calibration.leaves)} kinds of leaf modules fill up to keep them so"
 
 
-def show(examined: Examined) -> None:
-    """Print it, and what it comes to."""
-    for line in examined.lines():
-        render.say(line)
-    render.say("all gates hold" if examined.report.ok else "some gate does not hold: see the lines above")
+def conclusion(examined: Examined) -> str:
+    """What it comes to."""
+    return "all gates hold" if examined.report.ok else "some gate does not hold: see the lines above"
 
 
 def _at_live_weights(home: Home, device: Device, card: Card, weights: Mapping[str, str]) -> Instance:

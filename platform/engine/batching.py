@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,11 +111,15 @@ class Batcher:
                 them gives each the same bits.
         """
         first, made = plans[0], [_caught(_rows(plan).make) for plan in plans]
-        results = iter(self._results(first, [row for rows in made if _sound(rows) for row in rows]))
-        outcomes = []
+        sound = [rows for rows in made if not isinstance(rows, Exception)]
+        results = iter(self._results(first, [row for rows in sound for row in rows]))
+        outcomes: list[Any | Exception] = []
         for plan, rows in zip(plans, made, strict=True):
-            own = [next(results) for _ in rows] if _sound(rows) else []
-            outcomes.append(_caught(lambda p=plan, r=own: _rows(p).combine(r)) if _sound(rows) else rows)
+            if isinstance(rows, Exception):
+                outcomes.append(rows)
+            else:
+                own = [next(results) for _ in rows]
+                outcomes.append(_caught(partial(_rows(plan).combine, own)))
         return outcomes
 
     def one_by_one(self) -> Batcher:
@@ -226,7 +231,3 @@ def _caught(make: Callable[[], Any]) -> Any:
         return make()
     except Exception as error:
         return error
-
-
-def _sound(rows: Any) -> bool:
-    return not isinstance(rows, Exception)

@@ -137,7 +137,7 @@ class _Pool:
 
 def _example(instance: Instance) -> Request:
     known = instance.card.parameters.model_fields
-    steps = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
+    steps: dict[str, Any] = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
     return example_request(instance.card, instance.recipe, **steps)
 
 

@@ -39,7 +39,9 @@ class LeafProbe:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Inside, every leaf that is called is asked."""
-        handles = [leaf.register_forward_pre_hook(self._ask) for leaf in self._leaves.values()]
+        handles = [
+            leaf.register_forward_pre_hook(self._ask, with_kwargs=True) for leaf in self._leaves.values()
+        ]
         try:
             yield
         finally:
@@ -52,8 +54,8 @@ class LeafProbe:
             sorted(Unit(kind, inner, rows) for (kind, inner), rows in self._units.items() if rows > 1)
         )
 
-    def _ask(self, leaf: nn.Module, args: tuple[Any, ...]) -> None:
-        if len(args) != 1 or not isinstance(args[0], Tensor) or not args[0].dim():
+    def _ask(self, leaf: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if len(args) != 1 or named or not isinstance(args[0], Tensor) or not args[0].dim():
             return
         key = self._kinds[id(leaf)], tuple(args[0].shape[1:])
         if self._asked[key] < SAMPLES:

@@ -103,7 +103,7 @@ def treat(components: Iterable[Any], units: Iterable[Unit]) -> None:
             known: Mapping[tuple[int, ...], int] = leaf.__dict__.get(_UNITS, {})
             merged = {inner: math.lcm(rows, known.get(inner, 1)) for inner, rows in mine.items()}
             leaf.__dict__[_UNITS] = {**known, **merged}
-            leaf.__class__ = _treated(untreated(type(leaf)))
+            leaf.__class__ = _treated(untreated(type(leaf)))  # type: ignore[arg-type]  # a class hashes
 
 
 def restore(components: Iterable[Any]) -> None:

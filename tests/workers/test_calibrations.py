@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mutoscope.models.registry import get_card
+from mutoscope.platform.catalog import RunSpec
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.engine import Engine
@@ -87,6 +88,11 @@ def test_a_trainer_is_not_run_for_it() -> None:
     assert Calibrations(CONTRACT, Mode.BITWISE, 4).prepare(trainer).batcher.mode is Mode.OFF
 
 
+def enqueue(workshop: Workshop, spec: RunSpec) -> str:
+    """The id of the queued run."""
+    return workshop.catalog.runs.enqueue(spec, present=workshop.store.contains).run.id
+
+
 def test_a_worker_serves_what_it_measured_and_what_was_planned_before(
     workshop: Workshop, tmp_path: Path
 ) -> None:
@@ -96,7 +102,7 @@ def test_a_worker_serves_what_it_measured_and_what_was_planned_before(
     before = plan_run(runtime, CARD, given, seed=1)
     assert before.key_parts is not None
     assert before.key_parts["numeric"]["batching"] == {"mode": "off"}
-    early = workshop.catalog.runs.enqueue(before).run.id
+    early = enqueue(workshop, before)
     with workshop.worker("--card", CARD) as worker:
         worker.wait_ready()
         after = plan_run(runtime, CARD, given, seed=1)
@@ -104,8 +110,7 @@ def test_a_worker_serves_what_it_measured_and_what_was_planned_before(
         assert after.key_parts["numeric"]["batching"]["mode"] == "bitwise"
         assert after.memo_key != before.memo_key
         strange = replace(after, contract="0" * 64, memo_key="1" * 64)
-        left = workshop.catalog.runs.enqueue(strange).run.id
-        late = workshop.catalog.runs.enqueue(after).run.id
+        left, late = enqueue(workshop, strange), enqueue(workshop, after)
         assert workshop.wait(early).state == "succeeded"
         assert workshop.wait(late).state == "succeeded"
     assert workshop.catalog.runs.get(left).state == "queued", "another calibration is another contract"

@@ -90,9 +90,9 @@ def mixture(instance: Instance, variants: Sequence[Mapping[str, Any]] | None = N
             number of steps, as far as the card knows these parameters.
     """
     known = instance.card.parameters.model_fields
-    steps = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
+    steps: dict[str, Any] = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
     if variants is None:
-        asked = ({}, {"guidance_scale": 1.0}, {"num_inference_steps": STEPS - 1})
+        asked: tuple[dict[str, Any], ...] = ({}, {"guidance_scale": 1.0}, {"num_inference_steps": STEPS - 1})
         variants = [each for each in asked if set(each) <= set(known)]
     wanted = [(f"r{at}", at, {**steps, **variant}) for at, variant in enumerate(variants)]
     wanted.append(("twin", 0, wanted[0][2]))
