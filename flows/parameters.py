@@ -147,6 +147,21 @@ OptionalVideo = Annotated[
     ),
 ]
 
+Sound = Annotated[
+    bool,
+    Field(title="Sound", description="Make the sound, too. Without it the video is made by itself."),
+]
+
+SoundGuidance = Annotated[
+    float | None,
+    Field(
+        title="Sound guidance",
+        ge=0,
+        allow_inf_nan=False,
+        description="Guidance scale of the sound. 1 and below turn it off. Empty: the recipe's.",
+    ),
+]
+
 RewardCard = Annotated[
     Literal["reward-scene", "reward-ocr", "reward-clip"],
     Field(

@@ -94,6 +94,7 @@ def test_every_workflow_is_found_by_name_and_by_id_and_requires_what_exists() ->
         ("image.text_to_image", "text_to_image"),
         ("video.image_to_video", "image_to_video"),
         ("image_video.t2i_i2v", "text_to_video"),
+        ("video_audio.text_to_film", "text_to_film"),
     }
     for workflow in REGISTRY.all().values():
         REGISTRY.check_requirements(workflow)

@@ -70,7 +70,7 @@ def test_sizes_are_width_by_height() -> None:
     assert height_and_width(None) == {"height": None, "width": None}
 
 
-@pytest.mark.parametrize("name", ["text_to_image", "image_to_video", "text_to_video"])
+@pytest.mark.parametrize("name", ["text_to_image", "image_to_video", "text_to_video", "text_to_film"])
 def test_every_field_of_a_form_has_a_title_and_a_description(name: str) -> None:
     workflow = REGISTRY.get(name)
     schema = workflow.flow.parameters.model_dump()
