@@ -81,7 +81,7 @@ class ClipReward:
         request: Request = slots["request"]
         frames = count_of(request)
         size = self.model.config.vision_config.image_size
-        rows = Rows(self.embed, frames, partial(self.rows, request), torch.cat)
+        rows = Rows(self.embed, frames, partial(self.rows, request), _stacked)
         return [WorkPlan.of_rows(KIND, (size, size), rows, cost=float(frames))]
 
     def rows(self, request: Request) -> list[dict[str, Tensor]]:
@@ -100,6 +100,11 @@ class ClipReward:
         score = float(cosine_B.mean())
         details = {"cosine": cosine_B.tolist(), "clip_score": CLIP_SCORE_WEIGHT * max(score, 0.0)}
         return Verdict(score, details)
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Features of single frames, (1, D) each, as (B, D)."""
+    return torch.cat(list(rows))
 
 
 def cosines(image_BD: Tensor, text_1D: Tensor) -> NDArray[np.float64]:

@@ -50,7 +50,7 @@ class Answers(NamedTuple):
     count_BN: Tensor
 
 
-class SceneScorer(ModelMixin, ConfigMixin):  # type: ignore[misc]
+class SceneScorer(ModelMixin, ConfigMixin):
     """A small convolutional network over the words of its configuration, in their order."""
 
     @register_to_config
