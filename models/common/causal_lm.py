@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
 from mutoscope.models.common.sampling import Sampling, policy_log_probs
 from mutoscope.platform.engine.loop import Rows
@@ -54,7 +55,9 @@ class CausalLM:
         """
         tokens_BS = rows["tokens_BS"]
         past = rows["keys_BLHPD"].shape[3] if "keys_BLHPD" in rows else 0
-        cache = DynamicCache(list(_layers(rows))) if past else DynamicCache()
+        cache = DynamicCache()
+        if past:
+            cache.layers = [_layer(*pair) for pair in _by_layer(rows)]
         positions_S = torch.arange(past, past + tokens_BS.shape[1], device=tokens_BS.device)
         # No mask, since no row is padded, and the cache by position, since releases name it differently.
         output = self.model(tokens_BS, None, positions_S[None], cache, use_cache=True, logits_to_keep=1)
@@ -69,9 +72,17 @@ class CausalLM:
         return [row]
 
 
-def _layers(rows: Mapping[str, Tensor]) -> zip[tuple[Tensor, Tensor]]:
+def _by_layer(rows: Mapping[str, Tensor]) -> zip[tuple[Tensor, Tensor]]:
     """Keys and values (B, H, P, D), layer by layer."""
     return zip(rows["keys_BLHPD"].unbind(1), rows["values_BLHPD"].unbind(1), strict=True)
+
+
+def _layer(keys_BHPD: Tensor, values_BHPD: Tensor) -> DynamicLayer:
+    """A cache's layer that holds these tensors; filled by `update` it would hold copies."""
+    layer = DynamicLayer()
+    layer.lazy_initialization(keys_BHPD, values_BHPD)
+    layer.keys, layer.values = keys_BHPD, values_BHPD
+    return layer
 
 
 def _grown(cache: Past | None, results: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Past]:
