@@ -55,7 +55,6 @@ def build(context: BuildContext) -> Program:
             ComponentNode("report", "compare", report),
         ),
         outputs=outputs,
-        check=lambda request: recipe.check_image(request.inputs),
         extent=partial(program.latent_tokens, codec, parts),
     )
 

@@ -33,13 +33,15 @@ class AdaptiveRecipe(WanRecipe):
         "required", description="Whether the weights take a first frame."
     )
 
-    def check_image(self, inputs: Mapping[str, Any]) -> None:
-        """Refuse a request with an image too many or too few."""
-        given = inputs.get("image") is not None
-        if given and self.image == "none":
+    @property
+    def needed_inputs(self) -> tuple[str, ...]:
+        return ("image",) if self.image == "required" else ()
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """An image where one is needed, and none where none is read."""
+        super().check_inputs(inputs)
+        if self.image == "none" and inputs.get("image") is not None:
             raise InvalidParameter("image", "an image", "leave it out: these weights read text alone")
-        if not given and self.image == "required":
-            raise InvalidParameter("image", None, "these weights begin with an image; pass image=...")
 
 
 class AdaptiveParameters(WanParameters):

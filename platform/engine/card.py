@@ -88,6 +88,21 @@ class Recipe(BaseModel):
         True, description="False for weights distilled from guidance, which have no unconditional answer."
     )
 
+    @property
+    def needed_inputs(self) -> tuple[str, ...]:
+        """Input slots that are optional on the card, but not for these weights. Families override it."""
+        return ()
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Refuse filled input slots, by name, that these weights cannot serve. Families extend it.
+
+        Raises:
+            InvalidParameter: names the slot and the remedy.
+        """
+        for name in self.needed_inputs:
+            if inputs.get(name) is None:
+                raise InvalidParameter(name, None, f"these weights begin with it; pass {name}=...")
+
     def check(self, values: Mapping[str, Any]) -> None:
         """Refuse resolved parameters, sizes apart, that these weights cannot serve. Families extend it.
 

@@ -46,7 +46,7 @@ def example_request(
     return Request(
         id=name,
         card=card.id,
-        inputs={slot.name: example_input(card, slot, recipe, shift=seed) for slot in _filled(card)},
+        inputs={slot.name: example_input(card, slot, recipe, shift=seed) for slot in _filled(card, recipe)},
         parameters={**required, **parameters},
         seed=seed,
         profile=profile,
@@ -68,9 +68,9 @@ def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any
     raise InvalidInput(f"no example of kind {slot.kind} for {slot.name} of {card.id}: give a request")
 
 
-def _filled(card: Card) -> tuple[Slot, ...]:
+def _filled(card: Card, recipe: Recipe) -> tuple[Slot, ...]:
     """Required slots; of a scorer that requires none the first one, since it scores one of several."""
-    required = tuple(slot for slot in card.inputs if slot.required)
+    required = tuple(slot for slot in card.inputs if slot.required or slot.name in recipe.needed_inputs)
     return required or (card.inputs[:1] if card.run_kind == "reward" else ())
 
 

@@ -32,6 +32,7 @@ def checked_request(card: Card, recipe: Recipe, request: Request) -> Request:
     if not (isinstance(request.priority, int | float) and 0 < request.priority < math.inf):
         raise InvalidParameter("priority", request.priority, "use a number greater than 0")
     check_inputs(card, request.inputs)
+    recipe.check_inputs(request.inputs)
     return replace(request, parameters=card.resolve(request.parameters, recipe, request.profile))
 
 

@@ -72,6 +72,7 @@ def plan_run(
         **digests_of(select(runtime.catalog, card_id, weights)),
     }
     recipe = _recipe(runtime, card, pinned)
+    recipe.check_inputs(inputs)
     contract = runtime.catalog.workers.contract(card_id) or numerics.cpu_contract(runtime.settings.threads)
     key_parts = {
         "card": card.id,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mutoscope.models.registry import cards
+from mutoscope.platform import ids
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.instance import Instance, load_instance
 
@@ -53,11 +54,15 @@ def tiny_folder(card_id: str, folder: Path, seed: int = 0) -> Path:
 
 
 def tiny_instance(card_id: str, folder: Path) -> Instance:
-    """A card loaded from its tiny folder, which is written there; one without components from nothing."""
+    """A card loaded from its tiny folder, which is written there; one without components from nothing.
+
+    Its components have digests, as in a worker: a rollout says which weights it was sampled with.
+    """
     card = served()[card_id]
+    weights = {part.name: ids.sha256(f"{card_id}/{part.name}".encode()) for part in card.components}
     if not card.components:
         return load_instance(card, {}, recipe={})
-    return load_instance(card, tiny_folder(card_id, folder))
+    return load_instance(card, tiny_folder(card_id, folder), weights=weights)
 
 
 def variants(card_id: str) -> list[dict[str, Any]]:

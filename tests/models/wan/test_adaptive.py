@@ -179,7 +179,7 @@ def test_interleaved_equals_serial_in_every_order(
 @pytest.mark.parametrize(
     ("layout", "with_image", "line"),
     [
-        (PLAIN, False, "image=None is not valid: these weights begin with an image"),
+        (PLAIN, False, "image=None is not valid: these weights begin with it; pass image="),
         (TEXT, True, "image='an image' is not valid: leave it out: these weights read text alone"),
     ],
 )
