@@ -211,3 +211,23 @@ def test_priority_is_a_share_of_time() -> None:
     slow = engine.submit(instance, row_request("slow", num_inference_steps=60))
     at = served_until(engine, [fast, slow], fast)
     assert at["slow"] == pytest.approx(20, abs=2)
+
+
+def test_equal_measurements_give_equal_turns() -> None:
+    def turns() -> list[str]:
+        net, seen = Net(), list[str]()
+        engine, instance = Engine(clock=Ticking(net)), row_instance(net, most=3)
+        for n in range(7):
+            request = row_request(
+                f"r{n}",
+                n,
+                group=f"g{n % 3}",
+                passes=1 + n % 3,
+                num_inference_steps=4 + n,
+                priority=1.0 + n % 2,
+            )
+            engine.submit(instance, request, lambda at: seen.append(at.request_id))
+        drain(engine)
+        return seen
+
+    assert turns() == turns()

@@ -91,3 +91,12 @@ def test_one_rows_trouble_fails_its_request_and_no_other(
     assert max(rows) > 4
     assert isinstance(second.error, torch.OutOfMemoryError)
     assert {ticket.request_id: content(ticket.result()) for ticket in (first, *others)} == alone
+
+
+def test_being_measured_changes_no_bytes(flux: Instance, alone: dict[str, dict[str, bytes]]) -> None:
+    """The first steps of each size run under a probe that sees every operation."""
+    engine = Engine(budget=2**30)
+    tickets = [engine.submit(flux, each) for each in REQUESTS]
+    while engine.step():
+        pass
+    assert {ticket.request_id: content(ticket.result()) for ticket in tickets} == alone
