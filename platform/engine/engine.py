@@ -170,9 +170,9 @@ class Engine:
         job = Job(
             instance, request, entry.ticket, entry.on_progress, self.node_cache, self._clock, entry.source
         )
-        self.memory.reserve(job, instance.components, need)
         if self._make_room is not None and self.memory.budget is not None:
-            self._make_room(self.memory.reserved - self.memory.weights)
+            self._make_room(self.memory.demand(need))
+        self.memory.reserve(job, instance.components, need)
         self._queue.add(job, request.group, request.priority)
         self._groups[request.group] += 1
         self._open[id(entry.ticket)] = job

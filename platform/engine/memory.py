@@ -82,8 +82,11 @@ class Ledger:
             return 0
         added = [part for part in modules_of(components) if id(part) not in self._modules]
         weights = self._sum([module_storages(part) for part in added]) if added else self.weights
-        wanted = weights + self.held + need.held + max(self._largest_peak(), need.peak)
-        return max(0, wanted - self.budget)
+        return max(0, weights + self.demand(need) - self.budget)
+
+    def demand(self, need: Need) -> int:
+        """Bytes that requests take besides weights once one with that need is among them."""
+        return self.held + need.held + max(self._largest_peak(), need.peak)
 
     def reserve(self, holder: object, components: Mapping[str, Any], need: Need) -> None:
         """Promise a request its memory."""
