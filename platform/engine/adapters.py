@@ -71,11 +71,14 @@ def merged(weight_OI: Tensor, change: Change) -> Tensor:
 
 
 @torch.no_grad()
-def adapt(module: nn.Module, adapter: Adapter, *, digest: str | None = None) -> nn.Module:
+def adapt(
+    module: nn.Module, adapter: Adapter, *, digest: str | None = None, structure: nn.Module | None = None
+) -> nn.Module:
     """A view of a module with an adapter's changes in it; the module itself stays as it is.
 
     Args:
         digest: of the weights that `module` holds.
+        structure: that of `module`, if it may be at work meanwhile.
 
     Raises:
         InvalidAdapter: the module has no such layer, or one of another shape or kind.
@@ -93,7 +96,7 @@ def adapt(module: nn.Module, adapter: Adapter, *, digest: str | None = None) -> 
         _require_linear(module, name)
         _require_untied(weights, f"{name}.weight")
         own[f"{name}.weight"] = merged(weights[f"{name}.weight"], change)
-    return view_of(module, own, digest=digest)
+    return view_of(module, own, digest=digest, structure=structure)
 
 
 def with_adapter(instance: Instance, adapter: Adapter, digest: str) -> Instance:

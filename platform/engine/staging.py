@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mutoscope.platform.engine.adapters import Adapter
 from mutoscope.platform.engine.finite import all_finite
+from mutoscope.platform.engine.views import names_of, weights_of
 from mutoscope.platform.errors import SyncFailed
 from mutoscope.platform.refs import SHOWN_DIGITS
 
@@ -41,11 +43,25 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AdapterUpdate:
+    """A new adapter of one component, over the base that is resident. `digest`: what it is recorded as."""
+
+    digest: str
+    adapter: Adapter
+
+    @property
+    def component(self) -> str:
+        """The component it changes."""
+        return self.adapter.component
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Staged:
     """Checked weights in host memory, in the types of the module they are for.
 
     Attributes:
-        proofs: SHA-256 of each tensor's bytes, in that type.
+        proofs: SHA-256 of each tensor's bytes, in that type; none for an adapter's, which are computed where
+            they are used.
     """
 
     component: str
@@ -67,10 +83,10 @@ def stage(update: Update, module: nn.Module) -> Staged:
         SyncFailed: they are not a whole, sound version of the module; names the tensor.
     """
     label = f"{update.component} {update.digest[:SHOWN_DIGITS]}"
-    names = _tied(module)
+    names = names_of(module)
     _require_known(label, update.tensors, names)
     tensors, proofs = {}, {}
-    for name, target in targets_of(module).items():
+    for name, target in weights_of(module).items():
         given = _given(label, update, names[name])
         if given.shape != target.shape:
             raise SyncFailed(
@@ -85,9 +101,24 @@ def stage(update: Update, module: nn.Module) -> Staged:
 
 
 @torch.no_grad()
+def stage_adapter(update: AdapterUpdate, view: nn.Module) -> Staged:
+    """What an adapter's view has of its own.
+
+    Raises:
+        SyncFailed: a merged weight is not finite; names it.
+    """
+    own = {f"{name}.weight": view.get_parameter(f"{name}.weight") for name in update.adapter.changes}
+    for name, tensor in own.items():
+        if not all_finite(tensor):
+            label = f"{update.component} {update.digest[:SHOWN_DIGITS]}"
+            raise SyncFailed(f"{label} has NaN or infinity in {name} once merged: sync a sound adapter")
+    return Staged(update.component, update.digest, own, {})
+
+
+@torch.no_grad()
 def backup(component: str, digest: str, module: nn.Module) -> Staged:
     """What a module holds now, to put back."""
-    tensors = {name: target.detach().to("cpu", copy=True) for name, target in targets_of(module).items()}
+    tensors = {name: target.detach().to("cpu", copy=True) for name, target in weights_of(module).items()}
     return Staged(component, digest, tensors, {name: fingerprint(tensor) for name, tensor in tensors.items()})
 
 
@@ -108,12 +139,6 @@ def write(staged: Staged, targets: Mapping[str, Tensor], transfer: Transfer) -> 
             )
 
 
-def targets_of(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors that make up a module's state, each once and under the first of its names."""
-    state = module.state_dict(keep_vars=True)
-    return {names[0]: state[names[0]] for names in _tied(module).values()}
-
-
 def copy_tensor(target: Tensor, source: Tensor) -> None:
     """The usual transfer: within the host, or from the host to the device."""
     target.copy_(source)
@@ -123,14 +148,6 @@ def fingerprint(tensor: Tensor) -> str:
     """Hex SHA-256 of a tensor's bytes in row-major order, read back from wherever it lies."""
     data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
     return hashlib.sha256(data.numpy().data).hexdigest()
-
-
-def _tied(module: nn.Module) -> dict[str, list[str]]:
-    """All names of each tensor of a module's state, by the first of them."""
-    names: dict[int, list[str]] = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        names.setdefault(id(tensor), []).append(name)
-    return {tied[0]: tied for tied in names.values()}
 
 
 def _require_known(label: str, given: Iterable[str], names: Mapping[str, list[str]]) -> None:

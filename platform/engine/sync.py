@@ -30,22 +30,24 @@ import psutil
 import torch
 from torch import Tensor, nn
 
+from mutoscope.platform.engine.adapters import adapt
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.held import note_replaced
 from mutoscope.platform.engine.instance import Instance, with_components
 from mutoscope.platform.engine.resident import Resident
 from mutoscope.platform.engine.staging import (
+    AdapterUpdate,
     Staged,
     Transfer,
     Update,
     backup,
     copy_tensor,
     stage,
-    targets_of,
+    stage_adapter,
     write,
 )
-from mutoscope.platform.engine.views import origin_of, with_tensors
+from mutoscope.platform.engine.views import origin_of, structure_of, weights_of, with_tensors
 from mutoscope.platform.errors import SyncFailed
 
 Strategy = Literal["fence", "drain"]
@@ -136,12 +138,18 @@ class WeightSync:
     ) -> None:
         self._engine = engine
         self._resident = resident
+        # Copied now, while nothing runs: a fence fills them in another thread, when the modules are at work.
+        self._structures = {
+            name: structure_of(component)
+            for name, component in resident.instance.components.items()
+            if isinstance(component, nn.Module)
+        }
         self._prepare = prepare
         self._transfer = transfer
         self._room = free_bytes if room is None else room
         self._clock = clock
 
-    def apply(self, *updates: Update, strategy: Strategy | None = None) -> SyncReport:
+    def apply(self, *updates: Update | AdapterUpdate, strategy: Strategy | None = None) -> SyncReport:
         """Sync components, all at once, and step the engine for as long as that takes to come about.
 
         Raises:
@@ -159,30 +167,39 @@ class WeightSync:
                 raise SyncFailed(f"{self._name(pending.staged)} does not drain: a request in flight is stuck")
         return self.finish(pending)
 
-    def stage(self, *updates: Update, strategy: Strategy | None = None) -> StagedSync:
+    def stage(self, *updates: Update | AdapterUpdate, strategy: Strategy | None = None) -> StagedSync:
         """Check and hash new weights, and for a fence build their modules. Changes nothing.
 
         Args:
+            updates: of different components. An adapter is always brought by a fence: its base is shared.
             strategy: None chooses a fence where the memory allows.
 
         Raises:
             SyncFailed: the weights are not a whole, sound version of the component.
+            InvalidAdapter: an adapter does not fit the resident base.
         """
         started, instance = self._clock(), self._resident.instance
-        staged = tuple(stage(update, _module(instance, update.component)) for update in updates)
-        chosen = strategy or self._choose(instance, sum(one.size for one in staged))
         fresh: dict[str, nn.Module] = {}
+        staged: list[Staged] = []
+        for update in updates:
+            module = _module(instance, update.component)
+            if isinstance(update, AdapterUpdate):
+                fresh[update.component] = self._adapted(instance, update)
+                staged.append(stage_adapter(update, fresh[update.component]))
+            else:
+                staged.append(stage(update, module))
+        chosen = strategy or ("fence" if fresh else self._choose(instance, sum(one.size for one in staged)))
         earlier: dict[str, Staged] = {}
         for one in staged:
             module = _module(instance, one.component)
-            if chosen == "fence":
-                fresh[one.component] = _beside(module, one, self._transfer)
-            else:
-                _require_own(one.component, module)
-                earlier[one.component] = backup(
-                    one.component, instance.weights.get(one.component, "?"), module
-                )
-        return StagedSync(instance, chosen, staged, fresh, earlier, self._clock() - started)
+            if chosen == "drain":
+                _require_own(one.component, fresh.get(one.component, module))
+                before = instance.weights.get(one.component, "?")
+                earlier[one.component] = backup(one.component, before, module)
+            elif one.component not in fresh:
+                structure = self._structures[one.component]
+                fresh[one.component] = _beside(structure, module, one, self._transfer)
+        return StagedSync(instance, chosen, tuple(staged), fresh, earlier, self._clock() - started)
 
     def begin(self, staged: StagedSync) -> PendingSync:
         """Hold back requests that a drain must not let begin. Step the engine until `is_ready`.
@@ -223,7 +240,7 @@ class WeightSync:
                     copying = self._clock()
                     for one in staged.updates:
                         module = _module(staged.instance, one.component)
-                        write(one, targets_of(module), self._transfer)
+                        write(one, weights_of(module), self._transfer)
                     copy_seconds = self._clock() - copying
                     instance = self._bumped(staged, {})
                 for one in staged.updates:
@@ -250,6 +267,18 @@ class WeightSync:
         while pending.frozen:
             self._engine.resume(pending.frozen.pop())
 
+    def _adapted(self, instance: Instance, update: AdapterUpdate) -> nn.Module:
+        """A view of the component's base, whichever adapter is on it now."""
+        module = _module(instance, update.component)
+        origin = origin_of(module)
+        base, digest = (
+            (module, instance.weights.get(update.component))
+            if origin is None
+            else (origin.base, origin.digest)
+        )
+        structure = self._structures[update.component]
+        return adapt(base, update.adapter, digest=digest, structure=structure)
+
     def _bumped(self, staged: StagedSync, fresh: Mapping[str, nn.Module]) -> Instance:
         digests = {one.component: one.digest for one in staged.updates}
         return self._prepare(with_components(staged.instance, fresh, digests))
@@ -271,7 +300,7 @@ class WeightSync:
         for name, earlier in staged.earlier.items():
             module = _module(staged.instance, name)
             try:
-                write(earlier, targets_of(module), copy_tensor)
+                write(earlier, weights_of(module), copy_tensor)
             except Exception as error:
                 for other in staged.earlier:
                     note_replaced(_module(staged.instance, other), None)
@@ -305,11 +334,11 @@ def free_bytes(device: torch.device) -> int:
 
 
 @torch.no_grad()
-def _beside(module: nn.Module, staged: Staged, transfer: Transfer) -> nn.Module:
+def _beside(structure: nn.Module, module: nn.Module, staged: Staged, transfer: Transfer) -> nn.Module:
     """A module like another with the staged weights, in memory of its own, proven."""
-    own: dict[str, Tensor] = {name: torch.empty_like(t.detach()) for name, t in targets_of(module).items()}
+    own: dict[str, Tensor] = {name: torch.empty_like(t.detach()) for name, t in weights_of(module).items()}
     write(staged, own, transfer)
-    return with_tensors(module, own)
+    return with_tensors(structure, own)
 
 
 def _module(instance: Instance, component: str) -> nn.Module:
@@ -321,4 +350,4 @@ def _module(instance: Instance, component: str) -> nn.Module:
 
 def _require_own(component: str, module: nn.Module) -> None:
     if origin_of(module) is not None:
-        raise SyncFailed(f"{component} is an adapter's view, whose base others use: sync it with a fence")
+        raise SyncFailed(f"{component} is an adapter over a base that others use: sync it with a fence")

@@ -31,18 +31,52 @@ class Origin:
 _origins: WeakKeyDictionary[nn.Module, Origin] = WeakKeyDictionary()
 
 
-def view_of(module: nn.Module, tensors: Mapping[str, Tensor], *, digest: str | None = None) -> nn.Module:
+def view_of(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    digest: str | None = None,
+    structure: nn.Module | None = None,
+) -> nn.Module:
     """A module that shares every tensor of another but those of these names, and is on record as its view.
 
     Args:
         digest: of the weights that `module` holds.
+        structure: that of `module`, if it may be at work meanwhile.
 
     Raises:
         KeyError, ValueError: as `with_tensors`.
     """
-    view = with_tensors(module, tensors)
+    if structure is None:
+        view = with_tensors(module, tensors)
+    else:
+        view = with_tensors(structure, {**weights_of(module), **tensors})
     _origins[view] = Origin(module, digest)
     return view
+
+
+def structure_of(module: nn.Module) -> nn.Module:
+    """A module without its weights, for `with_tensors` to fill.
+
+    It can be filled while the module is at work in another thread, when its attributes may change under the
+    hands of whoever copies them.
+    """
+    hollow = {id(t): _as(t, t.detach().to("meta")) for t in weights_of(module).values()}
+    return _around(module, hollow)
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors that make up a module's state, each once and under the first of its names."""
+    state = module.state_dict(keep_vars=True)
+    return {names[0]: state[names[0]] for names in names_of(module).values()}
+
+
+def names_of(module: nn.Module) -> dict[str, list[str]]:
+    """All names of each tensor of a module's state, by the first of them."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    return {tied[0]: tied for tied in names.values()}
 
 
 def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -53,18 +87,29 @@ def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
         KeyError: the module has no tensor of that name.
         ValueError: a tensor is of another shape, type or device than the one it replaces.
     """
-    shared = {id(tensor): tensor for part in module.modules() for tensor in _tensors(part)}
-    replaced = dict(tensors)
+    left, own = dict(tensors), {}
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if (own := replaced.pop(name, None)) is not None:
-            _require_alike(name, own, tensor)
-            shared[id(tensor)] = nn.Parameter(own, False) if isinstance(tensor, nn.Parameter) else own
-    if replaced:
-        raise KeyError(next(iter(replaced)))
-    # What is in the memo counts as copied: the structure is copied around the tensors, and modules that share
-    # a tensor or a child go on sharing it.
-    around: nn.Module = copy.deepcopy(module, dict(shared))
+        if (given := left.pop(name, None)) is not None:
+            _require_alike(name, given, tensor)
+            own[id(tensor)] = _as(tensor, given)
+    if left:
+        raise KeyError(next(iter(left)))
+    return _around(module, own)
+
+
+def _around(module: nn.Module, own: Mapping[int, Tensor]) -> nn.Module:
+    """A module's structure, copied around its tensors; `own` stand for those of the same identity.
+
+    What is in the memo counts as copied, so modules that share a tensor or a child go on sharing it.
+    """
+    shared = {id(tensor): tensor for part in module.modules() for tensor in _tensors(part)}
+    around: nn.Module = copy.deepcopy(module, {**shared, **own})
     return around
+
+
+def _as(replaced: Tensor, own: Tensor) -> Tensor:
+    """A tensor that can take the place of another: a parameter where that is one."""
+    return nn.Parameter(own, False) if isinstance(replaced, nn.Parameter) and type(own) is Tensor else own
 
 
 def origin_of(module: Any) -> Origin | None:
@@ -79,6 +124,6 @@ def _tensors(part: nn.Module) -> list[Tensor]:
 
 
 def _require_alike(name: str, own: Tensor, replaced: Tensor) -> None:
-    for what in ("shape", "dtype", "device"):
+    for what in ("shape", "dtype") if replaced.is_meta else ("shape", "dtype", "device"):
         if getattr(own, what) != getattr(replaced, what):
             raise ValueError(f"{name} has {what} {getattr(own, what)} where {getattr(replaced, what)} is due")

@@ -50,10 +50,10 @@ from mutoscope.platform.engine.features import FeatureCache  # noqa: E402
 from mutoscope.platform.engine.instance import Instance, load_instance, with_components  # noqa: E402
 from mutoscope.platform.engine.request import Progress, Request  # noqa: E402
 from mutoscope.platform.engine.resident import Resident  # noqa: E402
-from mutoscope.platform.engine.staging import Update, copy_tensor, stage, targets_of, write  # noqa: E402
+from mutoscope.platform.engine.staging import Update, copy_tensor, stage, write  # noqa: E402
 from mutoscope.platform.engine.sync import Strategy, SyncReport, WeightSync  # noqa: E402
 from mutoscope.platform.engine.ticket import Ticket  # noqa: E402
-from mutoscope.platform.engine.views import with_tensors  # noqa: E402
+from mutoscope.platform.engine.views import weights_of, with_tensors  # noqa: E402
 from mutoscope.platform.ids import sha256  # noqa: E402
 from tests.bench import environment  # noqa: E402
 from tests.support.interleaving import content  # noqa: E402
@@ -164,7 +164,7 @@ class Traffic:
 def copy_alone(bench: Bench) -> dict[str, float]:
     """Seconds of transfer and proof, and of the transfer by itself, where nothing else runs; medians."""
     module = bench.version(0).components[COMPONENT]
-    staged, targets = stage(bench.update(1), module), targets_of(module)
+    staged, targets = stage(bench.update(1), module), weights_of(module)
     both, moved = [], []
     with torch.no_grad():
         for _ in range(COPIES):

@@ -18,14 +18,24 @@ from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.instance import Instance, with_components
 from mutoscope.platform.engine.request import Progress, Result
 from mutoscope.platform.engine.resident import Resident
-from mutoscope.platform.engine.staging import Update, copy_tensor
+from mutoscope.platform.engine.staging import AdapterUpdate, Update, copy_tensor
 from mutoscope.platform.engine.sync import Strategy, WeightSync
 from mutoscope.platform.engine.ticket import Ticket
-from mutoscope.platform.engine.views import with_tensors
-from mutoscope.platform.errors import RunFailed, SyncFailed
+from mutoscope.platform.engine.views import origin_of, with_tensors
+from mutoscope.platform.errors import InvalidAdapter, RunFailed, SyncFailed
 from tests.support.interleaving import content
 from tests.support.tiny_flux import save_tiny_flux
-from tests.support.versions import alone, digest_of, lora_tensors, named, request, state, update, write_lora
+from tests.support.versions import (
+    TARGETS,
+    alone,
+    digest_of,
+    lora_tensors,
+    named,
+    request,
+    state,
+    update,
+    write_lora,
+)
 
 STRATEGIES: list[Strategy] = ["fence", "drain"]
 
@@ -158,6 +168,21 @@ def test_a_fence_keeps_nobody_waiting(bench: Bench) -> None:
         "transformer"
     }
     assert alone(bench.first, request("r")) == bench.quiet(0), "the old instance is as it was"
+
+
+def test_a_fence_is_built_without_looking_at_a_module_at_work(bench: Bench) -> None:
+    class Working:
+        """What a call keeps on its module while it lasts."""
+
+        def __deepcopy__(self, memo: object) -> None:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    bench.first.components["transformer"].working = Working()
+    bench.sync.apply(bench.update(1), strategy="fence")
+    after = bench.submit()
+    bench.finish()
+    del bench.first.components["transformer"].working
+    assert content(after.result()) == bench.quiet(1)
 
 
 def test_a_drain_overwrites_in_place_once_those_in_flight_are_done(bench: Bench) -> None:
@@ -311,8 +336,58 @@ def test_a_request_on_a_view_drains_before_its_base_is_overwritten(bench: Bench,
     bench.sync.apply(bench.update(1), strategy="drain")
     assert content(running.result()) == expected
     on_view = WeightSync(bench.engine, Resident(adapted))
-    with pytest.raises(SyncFailed, match="is an adapter's view, whose base others use"):
+    with pytest.raises(SyncFailed, match="is an adapter over a base that others use: sync it with a fence"):
         on_view.stage(bench.update(2), strategy="drain")
+
+
+def test_adapters_are_synced_over_the_base_that_is_resident(bench: Bench, tmp_path: Path) -> None:
+    """As a trainer of a LoRA does: one after the other, each over the bare base."""
+    base = bench.first.components["transformer"]
+    adapters = [
+        read_adapter([write_lora(tmp_path / str(seed), lora_tensors(bench.first, seed))], "transformer")
+        for seed in range(3)
+    ]
+    expected = [alone(with_adapter(bench.first, one, digest_of("x")), request("r")) for one in adapters]
+    running = bench.submit("bare")
+    bench.engine.step()
+    for number, adapter in enumerate(adapters):
+        report = bench.sync.apply(AdapterUpdate(digest_of(f"lora {number}"), adapter))
+        assert report.strategy == "fence"
+        assert report.size == sum(base.get_parameter(f"{name}.weight").nbytes for name in TARGETS)
+        after = bench.submit()
+        bench.finish()
+        assert content(after.result()) == expected[number]
+        assert after.result().weights["transformer"] == digest_of(f"lora {number}")
+        origin = origin_of(bench.resident.instance.components["transformer"])
+        assert origin is not None
+        assert (origin.base, origin.digest) == (base, digest_of("transformer 0"))
+    assert content(running.result()) == bench.quiet(0)
+    kept = bench.resident.instance.components["transformer"]
+    shared = [name for name, tensor in kept.named_parameters() if tensor is base.get_parameter(name)]
+    assert len(shared) == len(list(base.parameters())) - len(TARGETS)
+
+    bench.sync.apply(bench.update(1), strategy="fence")
+    whole = bench.submit()
+    bench.finish()
+    assert content(whole.result()) == bench.quiet(1), "and back to whole weights"
+
+
+def test_adapters_that_do_not_fit_or_are_not_sound_are_refused(bench: Bench, tmp_path: Path) -> None:
+    tensors = lora_tensors(bench.first, 1)
+    name = f"transformer.{TARGETS[0]}.lora_A.weight"
+    broken = {**tensors, name: torch.full_like(tensors[name], torch.inf)}
+    narrow = {**tensors, name: tensors[name][:, :1].contiguous()}
+    for bad, error, line in (
+        (broken, SyncFailed, f"has NaN or infinity in {TARGETS[0]}.weight once merged"),
+        (narrow, InvalidAdapter, "use the base that it was trained on"),
+    ):
+        adapter = read_adapter([write_lora(tmp_path / "lora", bad)], "transformer")
+        with pytest.raises(error, match=line):
+            bench.sync.apply(AdapterUpdate(digest_of("lora"), adapter))
+    good = read_adapter([write_lora(tmp_path / "lora", tensors)], "transformer")
+    with pytest.raises(SyncFailed, match="sync it with a fence"):
+        bench.sync.apply(AdapterUpdate(digest_of("lora"), good), strategy="drain")
+    assert bench.resident.instance is bench.first
 
 
 def test_only_what_used_the_synced_component_is_encoded_again(bench: Bench) -> None:
