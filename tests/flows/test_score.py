@@ -15,7 +15,9 @@ from mutoscope.flows.generate.score import TARGETS, score
 from mutoscope.flows.parameters import RewardCard
 from mutoscope.models.registry import get_card
 from mutoscope.platform.artifacts import codecs
+from mutoscope.platform.custody.pages_path import folder_of
 from mutoscope.platform.errors import InvalidParameter, RunFailed
+from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.reward import told
@@ -64,6 +66,9 @@ async def test_a_sample_is_scored_and_the_score_is_shown(
     (said,) = [artifact for artifact in shown if artifact.key == f"{card}-reward"]
     assert told(ref.meta) in str(said.data)
     assert str(ref) in str(said.data)
+    RUN_PAGES.drain()
+    page = (runtime.store.published(f"{folder_of(workflow)}/index.html") or b"").decode()
+    assert page.count(told(ref.meta)) == 2, "among the outputs, and in the lineage"
 
 
 async def test_an_unknown_reward_is_refused(runtime: Runtime, worker: FakeWorker) -> None:
