@@ -168,7 +168,7 @@ def test_outputs_must_be_those_the_card_declares() -> None:
 
 def test_cancelling_ends_a_request_at_the_next_step_and_frees_its_state() -> None:
     loop = WatchedLoop()
-    instance, engine = toy_instance(loop), Engine()
+    instance, engine = toy_instance(loop), Engine(clock=standstill)
     ticket = engine.submit(instance, toy_request("gone"))
     other = engine.submit(instance, toy_request("stays"))
     for _ in range(4):

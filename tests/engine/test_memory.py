@@ -293,6 +293,17 @@ def test_room_is_made_for_what_requests_may_take() -> None:
     assert asked == [need.held + need.peak, 2 * need.held + need.peak]
 
 
+def test_a_host_that_cannot_make_room_fails_the_request_and_nothing_is_reserved_for_it() -> None:
+    def refuse(size: int) -> None:
+        raise LookupError("no room")
+
+    engine, instance = Engine(budget=2**30, make_room=refuse), row_instance()
+    ticket = engine.submit(instance, row_request("r"))
+    drain(engine)
+    assert isinstance(ticket.error, LookupError)
+    assert (engine.memory.reserved, len(engine)) == (0, 0)
+
+
 def test_a_shared_call_takes_no_more_steps_than_their_peaks_have_room_for() -> None:
     net = Net()
     instance = row_instance(net, most=8)
