@@ -44,4 +44,4 @@ def instance_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ins
 @pytest.fixture(scope="session")
 def report_of(instance_of: Callable[[str], Instance]) -> Callable[[str], Report]:
     """What the gates say of a card."""
-    return cache(lambda card_id: check(instance_of(card_id), variants=variants(card_id)[:3], most_orders=2))
+    return cache(lambda card_id: check(instance_of(card_id), variants=variants(card_id)[:2], most_orders=2))
