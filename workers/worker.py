@@ -200,6 +200,7 @@ class Worker:
                 free,
                 card_digests=self._card_digests,
                 also=self._calibrations.alone(self._served),
+                busy={active.run.workflow_run_id for active in self._active.values()} - {None},
             )
         except MutoscopeError as error:
             log.warning("cannot claim, trying again in %.0f s: %s", CATALOG_RETRY_S, error)
@@ -289,7 +290,10 @@ class Worker:
     def _succeed(self, active: _Active) -> None:
         run = active.run
         try:
-            outputs = self._executor.deliver(run, active.ticket.result(), active.timings)
+            result = active.ticket.result()
+            if dict(result.weights) != dict(active.weights):
+                raise RuntimeError(f"run {run.id} was served other weights than it pins: nothing is recorded")
+            outputs = self._executor.deliver(run, result, active.timings)
         except CatalogError:
             raise
         except Exception as error:
