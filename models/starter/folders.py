@@ -18,7 +18,6 @@ _INDICES = ("model_index.json", "config.json")
 
 _COMPOSED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "unirl-qwenflux": ("flux-t2i", {"refiner": "refiner-lm"}),
-    "multi-expert": ("flux-t2i", {"refiner_1": "refiner-lm", "refiner_2": "refiner-lm"}),
 }
 """Composed cards whose weights are those of others: the generator's card, and each refiner's."""
 

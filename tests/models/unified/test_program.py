@@ -12,6 +12,7 @@ import pytest
 
 from mutoscope.models.registry import get_card
 from mutoscope.models.starter.folders import starter_folder
+from mutoscope.models.unified.assembly import assemble
 from mutoscope.models.unified.program import part_seed
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.features import FeatureCache
@@ -140,10 +141,13 @@ def test_refiners_draw_from_seeds_of_their_own() -> None:
 
 
 class TestChain:
-    def test_it_ends_at_a_refiner_that_leaves_the_text(self) -> None:
-        """Both starter refiners are the same; a caption is left as it is, so the second is never asked."""
-        folder = starter_folder(MULTI)
-        assert folder is not None
+    def test_it_ends_at_a_refiner_that_leaves_the_text(self, tmp_path: Path) -> None:
+        """The starter refiner twice; it leaves a caption as it is, so the second is never asked."""
+        generator, refiner = starter_folder("flux-t2i"), starter_folder("refiner-lm")
+        assert generator is not None
+        assert refiner is not None
+        refiners = {"refiner_1": refiner, "refiner_2": refiner}
+        folder = assemble(tmp_path / "folder", generator, refiners, copy=False)
         resident = load_instance(get_card(MULTI), folder)
         caption = "a red circle right of a blue square on a white background"
         steps = {"num_inference_steps": 1}
