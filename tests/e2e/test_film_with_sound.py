@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import uvicorn
 
+from mutoscope.flows.generate.text_to_film import text_to_film
 from mutoscope.models.ltx2.card import CARD
 from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.artifacts.codecs import audio, video
@@ -27,12 +28,9 @@ from mutoscope.platform.engine.calibration import calibrate
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import load_instance
 from mutoscope.platform.engine.request import Request, Result
-from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.importing import import_folder
 from mutoscope.platform.orchestration.pages import RUN_PAGES
-from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.runtime import Runtime
-from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.web.app import Gateway
 from tests.orchestration.test_workflow import artifacts_of
@@ -45,27 +43,20 @@ from tests.support.workshop import ROOT, WorkerProcess
 
 pytestmark = pytest.mark.e2e
 
-REGISTRY = Registry()
 SEED = 11
 PROMPT = " ".join(["a red circle hums"] * 5)
 """Four words too long for the text encoder."""
 
 
-@workflow("test.film", requires=[CARD.id], registry=REGISTRY)
-async def film(prompt: str, seed: int) -> dict[str, ArtifactRef]:
-    """A film and its sound."""
-    made = await engine_run(CARD.id, prompt=prompt, seed=seed)
-    return {name: made[name] for name in ("video", "audio")}
-
-
 @dataclass(frozen=True)
 class Filmed:
-    """What came of it, and the same request on a quiet engine."""
+    """What came of it, and the same request on a quiet engine; `silent` is what came of it without sound."""
 
     runtime: Runtime
     record: WorkflowRecord
     run: RunRecord
     outputs: dict[str, ArtifactRef]
+    silent: dict[str, ArtifactRef]
     quiet: Result
 
     def bytes(self, slot: str) -> bytes:
@@ -79,12 +70,14 @@ def filmed(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> It
     with platform_in(home) as runtime:
         import_folder(runtime.catalog, runtime.store, CARD, folder)
         with serving(runtime):
-            asyncio.run(film(prompt=PROMPT, seed=SEED))
+            silent = asyncio.run(text_to_film(prompt=PROMPT, seed=SEED, sound=False))
+            returned = asyncio.run(text_to_film(prompt=PROMPT, seed=SEED))
         RUN_PAGES.drain()
-        (record,) = runtime.catalog.workflows.list()
+        record = runtime.catalog.workflows.list()[0]
         (run_id,) = runtime.catalog.calls.asked(record.id)
         outputs = runtime.catalog.runs.outputs(run_id)
-        yield Filmed(runtime, record, runtime.catalog.runs.get(run_id), outputs, quiet(folder))
+        assert returned == {name: outputs[name] for name in ("video", "audio")}
+        yield Filmed(runtime, record, runtime.catalog.runs.get(run_id), outputs, silent, quiet(folder))
 
 
 @contextmanager
@@ -118,6 +111,14 @@ def test_the_worker_makes_what_a_quiet_engine_makes(filmed: Filmed) -> None:
     assert set(filmed.run.timings) >= {"text_encode", "generate", "decode"}
     # A step for the prompt, 3, the upsampler, 3, and the three networks that decode
     assert (filmed.run.step, filmed.run.total) == (11, 11)
+
+
+def test_without_sound_there_is_the_video_alone(filmed: Filmed) -> None:
+    assert set(filmed.silent) == {"video"}
+    meta = filmed.silent["video"].meta
+    assert meta["frames"] == 25
+    assert "sample_rate" not in meta
+    assert meta["frames_sha256"] != filmed.outputs["video"].meta["frames_sha256"]
 
 
 def test_the_cut_prompt_is_on_the_record(filmed: Filmed) -> None:
