@@ -110,6 +110,8 @@ def test_the_card_digest_follows_the_source_text(tmp_path: Path, monkeypatch: py
 def test_sources_include_the_engine_and_the_family() -> None:
     assert "engine.py" in numerics.source_texts("mutoscope.platform.engine")
     assert "program.py" in numerics.source_texts("mutoscope.models.flux")
+    (name,) = numerics.source_texts("mutoscope.models.starter.grammar")
+    assert name == "grammar.py"
     with pytest.raises(ModuleNotFoundError, match=r"card source 'mutoscope\.models\.nothing'"):
         numerics.source_texts("mutoscope.models.nothing")
 
