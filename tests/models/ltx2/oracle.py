@@ -42,7 +42,7 @@ class Expected:
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """The pipelines over one folder. `refining` differs from `pipeline` in its scheduler, which takes the
-    noise levels of the second stage as they are."""
+    noise levels of the second stage, and of distilled models, as they are."""
 
     pipeline: LTX2Pipeline
     refining: LTX2Pipeline
@@ -99,7 +99,7 @@ class Oracle:
     ) -> tuple[Any, Any]:
         guidance = {name: parameters[name] for name in NEUTRAL if name != "spatio_temporal_guidance_blocks"}
         return self._call(
-            self.pipeline,
+            self.refining if recipe.sigmas else self.pipeline,
             parameters,
             height=parameters["height"] // halves,
             width=parameters["width"] // halves,

@@ -83,6 +83,22 @@ def test_engine_equals_the_pipelines(
     assert result.outputs["video"].meta == {"fps": parameters["fps"]}
 
 
+def test_a_distilled_model_has_its_own_noise_levels(
+    folder_of: Callable[[str], Path],
+    instance_of: Callable[[str], Instance],
+    oracle_of: Callable[[str], Oracle],
+) -> None:
+    recipe = instance_of("2.0").recipe.model_copy(update={"sigmas": (1.0, 0.99375, 0.725, 0.421875)})
+    instance = load_instance(CARD, folder_of("2.0"), recipe=recipe)
+    asked = PLAIN | {"num_inference_steps": 4}
+    result = run(instance, asked)
+    assert_equal(result, expect(oracle_of("2.0"), instance, asked))
+    scheduled = run(instance_of("2.0"), asked)
+    assert not np.array_equal(
+        result.outputs["latent"].value["latents"], scheduled.outputs["latent"].value["latents"]
+    )
+
+
 @pytest.mark.parametrize("tile", [128, 256])
 def test_tiles_equal_the_pipelines(
     tile: int, instance_of: Callable[[str], Instance], oracle_of: Callable[[str], Oracle]
