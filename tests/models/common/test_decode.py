@@ -90,7 +90,7 @@ def generate(model: Any, sampling: Sampling, seed: int) -> Any:
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_tokens_are_those_of_generate(family: str, name: str, model: Callable[..., Any]) -> None:
     sampling, lengths = SAMPLINGS[name], set()
-    for seed in range(8):
+    for seed in range(4):
         state, expected = (
             decode(model(family), start(sampling, seed)),
             generate(model(family), sampling, seed),

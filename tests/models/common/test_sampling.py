@@ -13,7 +13,7 @@ LOGITS = torch.tensor([0.5, 2.0, 1.0, 1.0, -1.0]).log_softmax(-1)
 NOTHING = torch.tensor([], dtype=torch.long)
 
 
-def drawn(sampling: Sampling, said: torch.Tensor = NOTHING, count: int = 4000) -> Counter[int]:
+def drawn(sampling: Sampling, said: torch.Tensor = NOTHING, count: int = 800) -> Counter[int]:
     generator = torch.Generator().manual_seed(1)
     return Counter(choose(LOGITS, said, sampling, generator) for _ in range(count))
 
@@ -28,9 +28,9 @@ def test_greedy_takes_the_likeliest_and_draws_nothing() -> None:
 def test_draws_follow_the_softmax_over_the_temperature() -> None:
     for temperature in (0.5, 1.0, 2.0):
         counts = drawn(Sampling(do_sample=True, temperature=temperature))
-        shares = torch.tensor([counts[token] / 4000 for token in range(5)])
-        # The standard deviation of a share is 0.008 at most.
-        torch.testing.assert_close(shares, (LOGITS / temperature).softmax(-1), atol=0.03, rtol=0)
+        shares = torch.tensor([counts[token] / 800 for token in range(5)])
+        # The standard deviation of a share is 0.018 at most.
+        torch.testing.assert_close(shares, (LOGITS / temperature).softmax(-1), atol=0.07, rtol=0)
 
 
 @pytest.mark.parametrize(

