@@ -19,6 +19,7 @@ from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.catalog import RunRecord, WorkerInfo
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
+from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import LeaseLost
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.orchestration.importing import put_recipe
@@ -50,7 +51,7 @@ def paint(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
     """The run's outputs: noise drawn from its memo key, one artifact per output slot of its card."""
     generator = np.random.default_rng(int(str(run.memo_key), 16))
     outputs = {}
-    for slot in get_card(str(run.card)).outputs:
+    for slot in get_card(str(run.card)).outputs_under(Profile(run.profile or Profile.SERVE)):
         encoded = codecs.encode(slot.kind, *_value(slot.kind, generator))
         outputs[slot.name] = runtime.store.put(
             encoded.data, kind=slot.kind, media_type=encoded.media_type, meta=encoded.meta
