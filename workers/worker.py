@@ -200,7 +200,7 @@ class Worker:
                 free,
                 card_digests=self._card_digests,
                 also=self._calibrations.alone(self._served),
-                busy={active.run.workflow_run_id for active in self._active.values()} - {None},
+                busy=[a.run.workflow_run_id for a in self._active.values() if a.run.workflow_run_id],
             )
         except MutoscopeError as error:
             log.warning("cannot claim, trying again in %.0f s: %s", CATALOG_RETRY_S, error)

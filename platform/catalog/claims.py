@@ -46,9 +46,13 @@ _NEXT = (
     select(runs)
     .where(_CLAIMABLE)
     .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
-    .limit(bindparam("most"))
+    .limit(1)
     # Postgres: claimants pass each other. SQLite has one writer at a time anyway.
     .with_for_update(skip_locked=True)
+)
+_NEXT_OF_OTHERS = _NEXT.where(
+    runs.c.priority == bindparam("level"),
+    or_(runs.c.workflow_run_id.is_(None), runs.c.workflow_run_id.not_in(bindparam("busy", expanding=True))),
 )
 _END = update(runs).where(runs.c.id == bindparam("run")).values(lease_expires_at=None, finished_at=now())
 _TAKE = (
@@ -107,11 +111,14 @@ class Claims:
         *,
         card_digests: Mapping[str, str] | None = None,
         also: Iterable[tuple[str, str]] = (),
+        busy: Iterable[str] = (),
     ) -> list[RunRecord]:
         """Take up to `limit` runs: queued ones, and running ones whose lease ran out.
 
-        By priority, then age. A run that has used up its attempts is failed instead, one whose cancellation
-        was requested is cancelled. An idle call costs one read and no lock.
+        By priority, then age; but of equal priority, runs of workflow runs that the worker does not serve yet
+        go first, so that one with a long queue does not keep the others out. A run that has used up its
+        attempts is failed instead, one whose cancellation was requested is cancelled. An idle call costs one
+        read and no lock.
 
         Args:
             cards: card id to the digest of the numeric contract this worker runs it under. Other runs are
@@ -120,6 +127,7 @@ class Claims:
                 too: its memo key names an output that this code does not make. A card not listed is taken
                 whatever its code.
             also: further pairs of card id, one of `cards`, and contract that this worker can keep.
+            busy: workflow runs of which the worker serves a run.
         """
         if not cards or limit < 1:
             return []
@@ -136,7 +144,7 @@ class Claims:
             if connection.execute(_ANY, which).first() is None:
                 return []
         with self._database.write() as connection:
-            return _take_next(connection, which, worker_id, lease_seconds, limit)
+            return _take_next(connection, which, lease_seconds, limit, set(busy))
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
         """Extend the leases of the worker's runs; says which are lost and which should stop."""
@@ -220,18 +228,25 @@ class Claims:
 
 
 def _take_next(
-    connection: Connection, which: Mapping[str, Any], worker_id: str, seconds: float, limit: int
+    connection: Connection, which: Mapping[str, Any], seconds: float, limit: int, busy: set[str]
 ) -> list[RunRecord]:
     """Take the next `limit` runs. Those that must not start again are settled on the way and do not count."""
     taken: list[RunRecord] = []
-    while len(taken) < limit:
-        wanted = limit - len(taken)
-        found = [to_run(row) for row in connection.execute(_NEXT, {**which, "most": wanted})]
-        hopeful = [run for run in found if not _settled(connection, run)]
-        taken += [_take(connection, run.id, worker_id, seconds) for run in hopeful]
-        if len(found) < wanted:
-            break
+    while len(taken) < limit and (run := _due(connection, which, busy)) is not None:
+        if not _settled(connection, run):
+            taken.append(_take(connection, run.id, which["owner"], seconds))
+            busy |= {run.workflow_run_id} if run.workflow_run_id else set()
     return taken
+
+
+def _due(connection: Connection, which: Mapping[str, Any], busy: set[str]) -> RunRecord | None:
+    """The oldest claimable run of the highest priority that there is; of a workflow run that is busy only if
+    no other has one."""
+    row = connection.execute(_NEXT, which).one_or_none()
+    if row is not None and row.workflow_run_id in busy:
+        others = {**which, "level": row.priority, "busy": list(busy)}
+        row = connection.execute(_NEXT_OF_OTHERS, others).one_or_none() or row
+    return None if row is None else to_run(row)
 
 
 def _settled(connection: Connection, run: RunRecord) -> bool:
