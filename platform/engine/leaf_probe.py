@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from mutoscope.platform.engine.stable import LeafKind, Unit, filled_up, leaves, rows_of
 
-SAMPLES = 4
-"""Inputs that each kind of leaf is asked about; for a single one, bits can agree by chance."""
+SAMPLES, ELEMENTS = 4, 2**16
+"""Inputs, and elements of inputs, that each kind of leaf is asked about at least, if it meets as many. Bits
+can agree by chance: two ways to compute an exponential differ for few of its arguments."""
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 """Batches that a leaf's input is repeated to."""
@@ -34,6 +35,7 @@ class LeafProbe:
         self._kinds = {key: LeafKind.of(leaf) for key, leaf in self._leaves.items()}
         self._sizes = tuple(size for size in SIZES if size <= most)
         self._asked: Counter[tuple[LeafKind, tuple[int, ...]]] = Counter()
+        self._elements: Counter[tuple[LeafKind, tuple[int, ...]]] = Counter()
         self._units: dict[tuple[LeafKind, tuple[int, ...]], int] = {}
 
     @contextmanager
@@ -58,8 +60,9 @@ class LeafProbe:
         if len(args) != 1 or named or not isinstance(args[0], Tensor) or not args[0].dim():
             return
         key = self._kinds[id(leaf)], tuple(args[0].shape[1:])
-        if self._asked[key] < SAMPLES:
+        if self._asked[key] < SAMPLES or self._elements[key] < ELEMENTS:
             self._asked[key] += 1
+            self._elements[key] += args[0].numel()
             self._units[key] = max(self._units.get(key, 1), _unit(leaf, args[0], self._sizes))
 
 

@@ -3,8 +3,8 @@
 Where a batch changes the bits of a row, it is mostly in a few leaf modules. A matrix product picks another
 kernel for fewer than four rows, which is what the time embedding and the modulation of a diffusion
 transformer see of a single sample, and treats the rows left over by its blocking in another way than those of
-full blocks. A convolution does so for a single sample. Such leaves are told to fill their input up to whole
-units of rows.
+full blocks. A convolution does so for a single sample, an activation for the elements left over by the width
+of the vector registers. Such leaves are told to fill their input up to whole units of rows.
 That costs next to nothing, as the large products of a transformer have many rows anyway, and makes the whole
 call independent of its batch.
 
