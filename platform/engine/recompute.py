@@ -72,7 +72,7 @@ def recompute_log_probs(instance: Instance, request: Request, group: TrajectoryG
     with torch.inference_mode():
         slots = conditioned(instance, request)
         return [
-            np.array([step.log_prob(step.plan.run()).item() for step in steps], np.float32)
+            np.array([step.log_prob(_result(instance, step.plan)).item() for step in steps], np.float32)
             for steps in (
                 recorded_steps(instance, slots, group.facts, seed, sample)
                 for seed, sample in zip(group.facts.seeds, group.samples, strict=True)
@@ -85,9 +85,12 @@ def conditioned(instance: Instance, request: Request) -> Mapping[str, Any]:
     request = checked_request(instance.card, instance.recipe, replace(request, profile=Profile.ROLLOUT))
     slots: dict[str, Any] = {"request": request, WEIGHTS: instance.weights, **request.inputs}
     for node in instance.program.nodes:
-        if _seekable(node):
+        if isinstance(node, ComponentNode):
+            slots |= node.run(slots)
+        elif isinstance(node.loop, SeekableLoop):
             break
-        slots |= node.run(slots) if isinstance(node, ComponentNode) else _driven(node.loop, slots)
+        else:
+            slots |= _driven(instance, node.loop, slots)
     return slots
 
 
@@ -137,20 +140,22 @@ def _check(facts: TrajectoryFacts, capture: Capture) -> None:
 
 def _loop(program: Program) -> SeekableLoop:
     for node in program.nodes:
-        if _seekable(node):
-            assert isinstance(node, LoopNode)
-            loop: SeekableLoop = node.loop
-            return loop
+        if isinstance(node, LoopNode) and isinstance(node.loop, SeekableLoop):
+            return node.loop
     raise InvalidParameter("profile", str(Profile.ROLLOUT), "no loop of this card can repeat recorded steps")
 
 
-def _seekable(node: ComponentNode | LoopNode) -> bool:
-    return isinstance(node, LoopNode) and isinstance(node.loop, SeekableLoop)
+def _result(instance: Instance, plan: WorkPlan) -> Any:
+    """A plan run as the engine runs a lone one: rows that pad a call decide its last bits."""
+    outcome = plan.run() if plan.rows is None else instance.batcher.run([plan])[0]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
-def _driven(loop: Loop[Any], slots: Mapping[str, Any]) -> Mapping[str, Any]:
+def _driven(instance: Instance, loop: Loop[Any], slots: Mapping[str, Any]) -> Mapping[str, Any]:
     """A loop that comes before the sampler, run to its end."""
     state = loop.init(slots)
     while not isinstance(plan := loop.next(state), Done):
-        loop.advance(state, plan.run())
+        loop.advance(state, _result(instance, plan))
     return loop.finalize(state)

@@ -16,6 +16,7 @@ import torch
 from mutoscope.models.registry import get_card
 from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.engine import numerics, sde
+from mutoscope.platform.engine.calibration import calibrate
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.example import example_request
@@ -128,6 +129,18 @@ class TestRollouts:
         other = loaded(instance.card, folder_of(card_id, 1))
         swapped = recompute_log_probs(other, rollout(other, law=law, window_size=3), group)
         assert np.abs(swapped[0] - group.samples[0].log_probs_W).max() > 1e-4
+
+    def test_c2_is_exact_where_samples_share_calls(
+        self, card_id: str, instance_of: Callable[[str], Instance]
+    ) -> None:
+        """A calibrated instance samples a group in shared calls, and recomputes it alone to the last bit."""
+        instance = instance_of(card_id)
+        shared = calibrate(instance).prepare(instance)
+        group = sampled(shared)
+        for sample, again in zip(
+            group.samples, recompute_log_probs(shared, rollout(shared), group), strict=True
+        ):
+            np.testing.assert_array_equal(again, sample.log_probs_W)
 
     def test_steps_follow_the_law_inside_the_window_and_the_ode_outside(
         self, card_id: str, instance_of: Callable[[str], Instance]
