@@ -191,6 +191,7 @@ class SeenSeekableLoop(SeenLoop):
     __slots__ = ()
 
     def seek(self, state: Any, step: int, latents: Tensor) -> None:
+        assert isinstance(self.loop, SeekableLoop)
         self.loop.seek(state, step, latents)
 
 
