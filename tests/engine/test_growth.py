@@ -17,7 +17,7 @@ from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.ticket import Ticket
 from tests.engine.rowtoy import ERROR, MEMORY, NAN, row_instance, row_request, standstill
 
-REQUESTS, WATCHED, WARM_UP = 2_000, 800, 400
+REQUESTS, WATCHED, WARM_UP = 2_000, 400, 400
 AT_WORK = 8
 LATENT = 64 * 64 * 4
 """Bytes of one request's latents."""
@@ -42,7 +42,7 @@ def traffic(engine: Engine, instance: Instance, count: int, seed: int) -> Iterat
         ticket = engine.submit(instance, request)
         open_.append(ticket)
         while len(engine) >= AT_WORK:
-            if draw.random() < 0.02:
+            if draw.random() < 0.05:
                 draw.choice(open_).cancel()
             engine.step()
             yield from (ticket for ticket in open_ if ticket.done)
@@ -74,7 +74,7 @@ def test_hundreds_of_requests_leave_no_bytes_and_no_records(instance: Instance) 
     finally:
         gc.enable()
     assert sum(ended.values()) == WATCHED
-    assert min(ended.values()) > WATCHED // 50
+    assert min(ended.values()) > WATCHED // 40
     # Eight requests of at most two rows, and some six tensors in a step's arithmetic.
     assert live.most < 6 * 2 * AT_WORK * LATENT
     assert (engine.memory.reserved, engine.memory.weights, len(engine)) == (0, 0, 0)

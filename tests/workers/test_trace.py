@@ -13,7 +13,7 @@ from tests.support.workshop import Workshop
 def test_a_worker_writes_what_ran_when(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path / "home", trace=tmp_path / "traces")
     try:
-        with workshop.worker(fresh=True) as worker:
+        with workshop.worker() as worker:
             worker.wait_ready()
             runs = [workshop.enqueue(seed=seed, num_inference_steps=20, shared=False).run for seed in (1, 2)]
             assert [workshop.wait(run.id).state for run in runs] == ["succeeded"] * 2
