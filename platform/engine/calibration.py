@@ -25,6 +25,7 @@ from mutoscope.platform import ids
 from mutoscope.platform.engine import stable
 from mutoscope.platform.engine.batching import Batcher, Mode, Row, Signature, Sizes, in_calls, signature
 from mutoscope.platform.engine.example import example_request
+from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.leaf_probe import LeafProbe
 from mutoscope.platform.engine.loop import WorkPlan
@@ -182,10 +183,16 @@ def _measure(instance: Instance, pools: Sequence[_Pool], leaves: tuple[Unit, ...
 
 
 def _agreeing(pool: _Pool, most: int) -> set[int]:
-    """The largest group of sizes under which every row has the same bits, in any slot and company."""
+    """The largest group of sizes under which every row has the same bits, in any slot and company; of those
+    that the device has memory for."""
     groups: dict[tuple[str, ...], set[int]] = {}
     for size in range(1, most + 1):
-        bits = _bits(pool, size)
+        try:
+            bits = _bits(pool, size)
+        except Exception as error:
+            if size > 1 and is_out_of_memory(error):
+                break
+            raise
         if bits is not None:
             groups.setdefault(bits, set()).add(size)
     # Of equally large groups the one that was met first, which has the smallest size.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.stable import LeafKind, Unit, filled_up, leaves, rows_of
 
 SAMPLES, ELEMENTS = 4, 2**16
@@ -76,7 +77,12 @@ def _agrees(leaf: nn.Module, rows: Tensor, sizes: Iterable[int], unit: int) -> b
     """Whether repeated rows have the bits of the first ones, at every size."""
     expected: Tensor | None = None
     for size in sizes:
-        made = filled_up(leaf.forward, torch.cat([rows] * size), unit)
+        try:
+            made = filled_up(leaf.forward, torch.cat([rows] * size), unit)
+        except Exception as error:
+            if size > 1 and is_out_of_memory(error):
+                return True  # no call of that size will be made
+            raise
         if not isinstance(made, Tensor) or len(made) != size * len(rows):
             return True  # no result by rows: nothing to be done
         expected = made[: len(rows)] if expected is None else expected

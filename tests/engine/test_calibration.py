@@ -148,6 +148,12 @@ def test_sizes_that_agree_only_from_some_number_on_are_padded_to_it() -> None:
         assert content(ticket.result()) == content(Engine().run(prepared, request))
 
 
+def test_sizes_beyond_the_devices_memory_are_left_out() -> None:
+    request = row_request("r", height=4, width=4, most_rows=5)
+    measured = calibrate(row_instance(), most=8, request=request)
+    assert measured.agreements[0].sizes.agreeing == (1, 2, 3, 4, 5)
+
+
 def test_what_was_not_asked_for_is_not_measured(instance: Instance) -> None:
     assert calibrate(instance, mode=Mode.OFF, most=8) == Calibration(Mode.OFF, 8)
     tolerant = calibrate(instance, mode=Mode.TOLERANCE, most=8)
