@@ -58,8 +58,9 @@ def _check_decoder(contents: Contents) -> None:
         raise InvalidFolder(f"{path} sets decoder_inject_noise: use a VAE whose decoder draws no noise")
     if vae.get("timestep_conditioning"):
         raise InvalidFolder(f"{path} sets timestep_conditioning: use a VAE that decodes clean latents")
-    patch, scaled = vae.get("patch_size", 4), vae.get("decoder_spatio_temporal_scaling", [True] * 3)
-    kinds = vae.get("upsample_type", ["spatiotemporal"] * 3)
+    patch, kinds = vae.get("patch_size", 4), vae.get("upsample_type") or ["spatiotemporal"] * 3
+    scaled = vae.get("decoder_spatio_temporal_scaling", True)
+    scaled = scaled if isinstance(scaled, list) else [scaled] * len(kinds)
     used = [kind for kind, is_used in zip(kinds, scaled, strict=False) if is_used]
     spatial, temporal = _ratios(vae)
     made = (

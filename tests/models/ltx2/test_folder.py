@@ -75,6 +75,24 @@ def test_what_the_weights_are_is_not_for_a_recipe_to_say(folder: Path) -> None:
     assert (recipe.frame_multiple, recipe.size_multiple, recipe.upsamples) == (8, 32, True)
 
 
+def test_the_decoder_of_the_newer_release_is_accepted(folder: Path) -> None:
+    """Four levels of three kinds, which make the same ratios; without reflection one latent will do."""
+    kinds = ["spatiotemporal", "spatiotemporal", "temporal", "spatial"]
+    edit(
+        folder,
+        "vae",
+        decoder_spatio_temporal_scaling=[True] * 4,
+        upsample_type=kinds,
+        decoder_spatial_padding_mode="zeros",
+    )
+    recipe = CARD.inspect(folder).recipe
+    assert isinstance(recipe, Ltx2Recipe)
+    assert recipe.smallest_size == 32
+    edit(folder, "vae", upsample_type=kinds[:3] + ["temporal"])
+    with pytest.raises(InvalidFolder, match="its decoder makes 16 and 16: set spatial_compression_ratio"):
+        CARD.inspect(folder)
+
+
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("vae", {"timestep_conditioning": True}, "vae/config.json sets timestep_conditioning: use a VAE"),
     ("vae", {"decoder_inject_noise": [False, True, False, False]}, "sets decoder_inject_noise: use a VAE"),
