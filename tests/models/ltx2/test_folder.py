@@ -88,7 +88,7 @@ def test_the_decoder_of_the_newer_release_is_accepted(folder: Path) -> None:
     recipe = CARD.inspect(folder).recipe
     assert isinstance(recipe, Ltx2Recipe)
     assert recipe.smallest_size == 32
-    edit(folder, "vae", upsample_type=kinds[:3] + ["temporal"])
+    edit(folder, "vae", upsample_type=[*kinds[:3], "temporal"])
     with pytest.raises(InvalidFolder, match="its decoder makes 16 and 16: set spatial_compression_ratio"):
         CARD.inspect(folder)
 
