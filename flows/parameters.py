@@ -171,11 +171,11 @@ RewardCard = Annotated[
     ),
 ]
 
-Wanted = Annotated[
+Target = Annotated[
     str,
     StringConstraints(strip_whitespace=True),
     Field(
-        title="Wanted",
+        title="Prompt",
         min_length=1,
         max_length=MAX_PROMPT,
         description="What the sample is held against: a prompt, or the text that reward-ocr should read.",

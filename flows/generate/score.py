@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mutoscope.flows.parameters import OptionalImage, OptionalVideo, RewardCard, Wanted
+from mutoscope.flows.parameters import OptionalImage, OptionalVideo, RewardCard, Target
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
@@ -15,9 +15,9 @@ TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "promp
 
 @workflow("reward.score", requires=list(TARGETS))
 async def score(
-    reward: RewardCard, wanted: Wanted, image: OptionalImage = None, video: OptionalVideo = None
+    reward: RewardCard, prompt: Target, image: OptionalImage = None, video: OptionalVideo = None
 ) -> ArtifactRef:
     """Score one picture or video. The reward says why where there is no score."""
-    given: dict[str, Any] = {"image": image, "video": video, TARGETS[reward]: wanted}
+    given: dict[str, Any] = {"image": image, "video": video, TARGETS[reward]: prompt}
     outputs = await engine_run(reward, **given)
     return outputs["reward"]

@@ -67,7 +67,7 @@ def _about(home: Home, ref: ArtifactRef) -> str:
         return ref.media_type
     run = runs[0]
     prompt = run.parameters.get("prompt") or run.parameters.get("folder") or run.parameters.get("file") or ""
-    seed = f"seed {run.seed} " if run.seed is not None else ""
+    seed = f"seed {run.seed} " if run.seed is not None and run.kind != "reward" else ""
     return f"{run.card or run.kind} {seed}{render.shorten(str(prompt))}".strip()
 
 

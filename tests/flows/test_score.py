@@ -55,7 +55,7 @@ async def test_a_sample_is_scored_and_the_score_is_shown(
     card: RewardCard, kind: str, runtime: Runtime, worker: FakeWorker
 ) -> None:
     sample = a(kind, runtime)
-    ref = await score(reward=card, wanted="a red circle", **{kind: sample})
+    ref = await score(reward=card, prompt="a red circle", **{kind: sample})
     (run,) = runtime.catalog.runs.list(kind="reward")
     assert runtime.catalog.runs.inputs(run.id) == {kind: sample}
     assert run.parameters[TARGETS[card]] == "a red circle"
@@ -73,7 +73,7 @@ async def test_a_sample_is_scored_and_the_score_is_shown(
 
 async def test_an_unknown_reward_is_refused(runtime: Runtime, worker: FakeWorker) -> None:
     with pytest.raises(InvalidParameter, match=r"^reward='reward-taste' is not valid"):
-        await score(reward="reward-taste", wanted="a", image=a("image", runtime))  # type: ignore[arg-type]
+        await score(reward="reward-taste", prompt="a", image=a("image", runtime))  # type: ignore[arg-type]
 
 
 async def test_a_run_that_fails_fails_the_flow_with_its_line(runtime: Runtime) -> None:
@@ -84,4 +84,4 @@ async def test_a_run_that_fails_fails_the_flow_with_its_line(runtime: Runtime) -
         FakeWorker(runtime, tuple(TARGETS), perform).serving(),
         pytest.raises(RunFailed, match="needs an image or a video to score"),
     ):
-        await score(reward="reward-scene", wanted="a red circle")
+        await score(reward="reward-scene", prompt="a red circle")
