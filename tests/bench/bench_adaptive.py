@@ -2,9 +2,9 @@
 
     python tests/bench/bench_adaptive.py [--trials 5] [--output FILE]
 
-The starter weights on held-out scenes, every request compared with its twin. Settings are judged by their worst
-video: below 30 dB or 0.92 its request is refused, and counted here. The figures do not depend on the machine's
-speed; they decide the defaults of `AdaptiveRecipe`.
+The starter weights on held-out scenes, every request compared with its twin. A setting is judged by its
+worst video: below 30 dB or 0.92 its request is refused, and counted here. The figures do not depend on the
+machine's speed; they decide the defaults of `AdaptiveRecipe`.
 """
 
 from __future__ import annotations
