@@ -230,7 +230,7 @@ def test_cut_texts_are_said(instance_of: Callable[[str], Instance]) -> None:
     assert result.outputs["text"].value == "red circle blue square"
     assert result.warnings == (
         "prompt has 8 tokens; the model reads 4: the last 4 were cut: 'green triangle left right'",
-        "negative_prompt has 5 tokens; the model reads 4: the last 1 were cut: 'blurry'",
+        "negative_prompt has 5 tokens; the model reads 4: the last 1 was cut: 'blurry'",
     )
     rewritten = Engine().run(instance, request(reasoning_tokens=2))
     assert rewritten.warnings == ("the rewritten prompt was cut at 2 tokens: raise reasoning_tokens",)
