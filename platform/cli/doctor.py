@@ -243,14 +243,18 @@ def _workers(home: Home) -> Iterator[Finding]:
 def _weights(home: Home) -> Iterator[Finding]:
     """Every file of every live component is there; the bytes of the small ones are read and verified."""
     from mutoscope.models.registry import cards
+    from mutoscope.models.starter.folders import starter_folder
     from mutoscope.platform.cli.integrity import damaged_files
 
     for card, declared in cards().items():
         if not any(part.weighted for part in declared.components):
             continue
         live = home.catalog.weights.live(card)
+        if not live and starter_folder(card) is None:
+            yield Finding("weights", "ok", f"{card}: none imported, and none ship with the package")
+            continue
         if not live:
-            yield Finding("weights", "warn", f"{card}: none", f"`mutoscope weights import {card} FOLDER`")
+            yield Finding("weights", "warn", f"{card}: none", "`mutoscope up` imports the starter weights")
             continue
         damaged = damaged_files(home.store, [version.digest for version in live.values()])
         if damaged:
