@@ -67,6 +67,8 @@ def test_a_worker_reasons_and_draws(home: Workshop, folder: Path) -> None:
             assert_equal(home, run, here(folder, **given))
         video, picture, tiled = runs
         assert set(home.catalog.runs.outputs(video.id)) == {"video", "latent", "text"}
+        assert video.warnings is not None
+        assert video.warnings[0].startswith("prompt has 5 tokens; the model reads 3")
         assert set(home.catalog.runs.outputs(picture.id)) == {"image", "latent", "text"}
         # The prompt is handed on and read, no image, 2 steps, and 2 x 2 tiles of 2 latent frames each.
         assert (tiled.step, tiled.total) == (13, 13)
