@@ -80,7 +80,9 @@ def clip(count: int) -> Subject:
     """Noise: what is drawn makes no difference to the time."""
     torch.manual_seed(0)
     model = (
-        CLIPModel(CLIPConfig(text_config={"vocab_size": 64, "eos_token_id": 1})).eval().requires_grad_(False)
+        CLIPModel(CLIPConfig(text_config={"vocab_size": 64, "bos_token_id": 0, "eos_token_id": 1}))
+        .eval()
+        .requires_grad_(False)
     )
     components = {"scorer": model, "tokenizer": clip_tokenizer(), "image_processor": CLIPImageProcessorPil()}
     card = get_card("reward-clip")
