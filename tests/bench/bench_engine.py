@@ -15,7 +15,8 @@ runs once, in turn, so that drift of the machine hits all alike; figures are rat
     rest             the request with every velocity known beforehand: all but the transformer
 
 Bars: `engine` at least 0.97x as fast as `pipeline`; `batched` at least 1.5x as fast as `one by one`, or as
-fast as batched forward passes allow: the ceiling, a request that takes `rest` and its share of `forward 16`;
+fast as batched forward passes allow, within a tenth: the ceiling, where a request takes `rest` and its share
+of `forward 16`;
 `interleaved` at most 2 % slower than `serial`. They decide the default of `Settings.batching`.
 
 Both wall time and the process's CPU time are kept. On a machine that others use, the latter tells more; the
@@ -57,6 +58,11 @@ from tests.bench import environment  # noqa: E402
 RESULT = ROOT / "tests/bench/results/engine.json"
 CONCURRENT, INTERLEAVED, ROWS = 16, 4, 16
 BARS = {"engine": 0.97, "batched": 1.5, "interleaving_overhead": 0.02}
+
+CEILING_SHARE = 0.9
+"""Share of the ceiling that counts as reaching it: a bound that leaves no time for stacking rows, cutting
+results
+and choosing who goes next is never met to the last per cent."""
 
 Samples = dict[str, list[tuple[float, float]]]
 """Wall and CPU seconds of each round, by alternative."""
@@ -243,7 +249,7 @@ def figures(samples: Samples, subject: Subject, clock: int) -> dict[str, float]:
     return {
         "engine": median["pipeline"] / median["engine"],
         "batched": median["one by one"] / median["batched"],
-        "batched_ceiling": median["pipeline"] / least,
+        "batched_ceiling": median["one by one"] / (CONCURRENT * least),
         "forward_gain": ROWS * median["forward 1"] / median["forward 16"],
         "interleaving_overhead": median["interleaved"] / median["serial"] - 1,
     }
@@ -253,7 +259,7 @@ def verdicts(found: Mapping[str, float]) -> dict[str, bool]:
     """Whether each bar is met."""
     return {
         "engine": found["engine"] >= BARS["engine"],
-        "batched": found["batched"] >= min(BARS["batched"], found["batched_ceiling"]),
+        "batched": found["batched"] >= min(BARS["batched"], CEILING_SHARE * found["batched_ceiling"]),
         "interleaving_overhead": found["interleaving_overhead"] <= BARS["interleaving_overhead"],
     }
 
