@@ -61,8 +61,7 @@ BARS = {"engine": 0.97, "batched": 1.5, "interleaving_overhead": 0.02}
 
 CEILING_SHARE = 0.9
 """Share of the ceiling that counts as reaching it: a bound that leaves no time for stacking rows, cutting
-results
-and choosing who goes next is never met to the last per cent."""
+results and choosing who goes next is never met to the last per cent."""
 
 Samples = dict[str, list[tuple[float, float]]]
 """Wall and CPU seconds of each round, by alternative."""
