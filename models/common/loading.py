@@ -32,9 +32,9 @@ def load_components(
     """Load those components of `specs` that `paths` names.
 
     Weighted components become frozen modules in eval mode on `device`, in `dtype`; tokenizers become
-    transformers tokenizers; a `FlowMatchEulerDiscreteScheduler` becomes the `FlowSchedule` it describes (a
-    scheduler object holds the step index of one request, and an instance must hold nothing of any request),
-    other schedulers their configuration as a mapping.
+    transformers tokenizers, an `image_processor` CLIP's; a `FlowMatchEulerDiscreteScheduler` becomes the
+    `FlowSchedule` it describes (a scheduler object holds the step index of one request, and an instance must
+    hold nothing of any request), other schedulers their configuration as a mapping.
 
     Raises:
         InvalidFolder: a component's weights do not fill its class, or hold NaN or infinity.
@@ -48,6 +48,8 @@ def load_components(
                 loaded[spec.name] = load_module(spec, paths[spec.name], device=device, dtype=dtype)
             elif spec.name.startswith("scheduler"):
                 loaded[spec.name] = load_schedule(paths[spec.name])
+            elif spec.name == "image_processor":
+                loaded[spec.name] = load_image_processor(paths[spec.name])
             else:
                 loaded[spec.name] = load_tokenizer(paths[spec.name])
     return loaded
@@ -99,6 +101,16 @@ def load_tokenizer(path: Path, kind: Any = None) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise InvalidFolder(
             f"{path} does not load as a tokenizer ({error}): take it from its source"
+        ) from None
+
+
+def load_image_processor(path: Path) -> transformers.CLIPImageProcessorPil:
+    """CLIP's resize, crop and normalisation; on PIL, so that pixels never depend on torchvision."""
+    try:
+        return transformers.CLIPImageProcessorPil.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise InvalidFolder(
+            f"{path} does not load as an image processor ({error}): take it from its source"
         ) from None
 
 

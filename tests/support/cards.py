@@ -36,7 +36,7 @@ TINY: Mapping[str, str] = {
 
 
 def served() -> dict[str, Card]:
-    """Registered cards that serve requests; a trainer's one run takes minutes, and it has tests of its own."""
+    """Registered cards that serve requests; a trainer's run takes minutes, and it has tests of its own."""
     return {name: card for name, card in cards().items() if card.run_kind != "train_step"}
 
 
