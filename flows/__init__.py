@@ -7,7 +7,7 @@
 Importing this package registers every workflow. It needs no GPU stack.
 """
 
-from mutoscope.flows.generate import image_to_video, score, text_to_film, text_to_image, text_to_video
+from mutoscope.flows.generate import image_to_video, score, serve, text_to_film, text_to_image, text_to_video
 from mutoscope.flows.maintenance import collect, reap, train_starter, verify
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "image_to_video",
     "reap",
     "score",
+    "serve",
     "text_to_film",
     "text_to_image",
     "text_to_video",

@@ -5,6 +5,7 @@ A value left empty (None) takes the recipe's: what the weights were trained for.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,19 @@ def _spelled(pattern: str, remedy: str) -> BeforeValidator:
 def _full_reference(value: Any) -> Any:
     # In full: a prefix that is unique today may name two artifacts tomorrow.
     return f"{value.kind}:{value.digest}" if isinstance(value, ArtifactRef) else value
+
+
+def _from_json(value: Any) -> Any:
+    """A JSON object written as text, as a command line gives it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        given = json.loads(value)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise PydanticCustomError("spelling", 'use a JSON object such as {"num_inference_steps": 4}')
+    return given
 
 
 Prompt = Annotated[
@@ -159,6 +173,27 @@ SoundGuidance = Annotated[
         ge=0,
         allow_inf_nan=False,
         description="Guidance scale of the sound. 1 and below turn it off. Empty: the recipe's.",
+    ),
+]
+
+ServedCard = Annotated[
+    str,
+    Field(title="Card", description="Which card to run; `mutoscope cards` lists them."),
+]
+
+OptionalPrompt = Annotated[
+    str | None,
+    StringConstraints(strip_whitespace=True),
+    Field(title="Prompt", max_length=MAX_PROMPT, description="Empty where the card takes no words."),
+]
+
+CardParameters = Annotated[
+    dict[str, Any] | None,
+    BeforeValidator(_from_json),
+    Field(
+        title="Parameters",
+        description="The card's other parameters as JSON, such as "
+        '{"num_inference_steps": 4}; `mutoscope cards CARD` lists them.',
     ),
 ]
 
