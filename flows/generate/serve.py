@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutoscope.flows.parameters import (
     CardParameters,
     OptionalImage,
@@ -29,7 +31,7 @@ async def serve(
     parameters: CardParameters = None,
 ) -> dict[str, ArtifactRef]:
     """Run one card and keep all of its outputs. `mutoscope cards CARD` tells what it takes."""
-    named = {"prompt": prompt, "seed": seed, "image": image, "video": video}
+    named: dict[str, Any] = {"prompt": prompt, "seed": seed, "image": image, "video": video}
     for name in set(parameters or {}) & set(named):
         raise InvalidParameter(f"parameters.{name}", (parameters or {})[name], f"give it as {name}=...")
     if card not in SERVED:
