@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 PROMPT ?= a red circle left of a blue square, drifting right
 SEED   ?= 7
 OUTPUT ?= demo-output
+JOBS   ?= 2
 
 # One math thread per process: several processes share the machine, and thread counts change low bits.
 export OMP_NUM_THREADS ?= 1
@@ -40,8 +41,8 @@ up: $(STAMP)  ## Start the stack in the foreground (Ctrl-C drains).
 down: $(STAMP)  ## Stop the stack that `make demo` left running.
 	MUTOSCOPE_HOME="$${MUTOSCOPE_HOME:-$(CURDIR)/.mutoscope}" $(BIN)/mutoscope down
 
-test: $(STAMP)  ## The whole suite.
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: $(STAMP)  ## The whole suite, on JOBS cores: make test JOBS=1
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP)  ## The longer proofs.
 	$(BIN)/python -m pytest -m slow $(ARGS)

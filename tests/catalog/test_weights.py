@@ -58,6 +58,20 @@ def test_bytes_that_have_a_name_keep_it_under_an_alias_that_pointed_nowhere(
     assert len(catalog.weights.list()) == 2
 
 
+def test_what_an_alias_points_at_and_what_points_at_a_version(
+    catalog: Catalog, published: tuple[WeightVersion, WeightVersion]
+) -> None:
+    one, two = published
+    catalog.weights.set_alias("candidate", one)
+    catalog.weights.set_alias("best", two)
+    assert catalog.weights.aliased(CARD, "candidate") == {"net": one}
+    assert catalog.weights.aliased(CARD, "nobody") == catalog.weights.aliased("other", "best") == {}
+    assert catalog.weights.aliases() == {str(one): ["candidate"], str(two): ["best", "live"]}
+    catalog.weights.set_alias("candidate", two)
+    assert catalog.weights.aliases(CARD) == {str(two): ["best", "candidate", "live"]}
+    assert catalog.weights.aliases("other") == {}
+
+
 def test_ordinals_count_per_component_of_a_card(catalog: Catalog) -> None:
     catalog.artifacts.record(FIRST)
     names = [

@@ -54,8 +54,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What each command needs to be called with; those left out need nothing."""
 
-CATALOG_UNSEEN = {"down", "status", "pages url"}
-"""Commands that look at processes, or at the store's address, alone."""
+CATALOG_UNSEEN = {"card check", "down", "status", "pages url"}
+"""Commands that look at processes, at a folder or at the store's address alone."""
 REFUSED_BEFORE = {"run", "pages presign"}
 """Commands that say first that nothing runs, or that the store has no such links."""
 TELLS_MORE = {"doctor", "demo", "catalog status"}
