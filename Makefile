@@ -42,7 +42,7 @@ down: $(STAMP)  ## Stop the stack that `make demo` left running.
 	MUTOSCOPE_HOME="$${MUTOSCOPE_HOME:-$(CURDIR)/.mutoscope}" $(BIN)/mutoscope down
 
 test: $(STAMP)  ## The whole suite, on JOBS cores: make test JOBS=1
-	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP)  ## The longer proofs.
 	$(BIN)/python -m pytest -m slow $(ARGS)

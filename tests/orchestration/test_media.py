@@ -41,8 +41,7 @@ def test_transparent_is_white(runtime: Runtime, tmp_path: Path) -> None:
 def test_what_is_no_picture_is_refused(runtime: Runtime, tmp_path: Path) -> None:
     (tmp_path / "notes.png").write_text("not a picture")
     for name, reason in (("notes.png", "it is not a picture"), ("gone.png", "No such file")):
-        with pytest.raises(
-            InvalidParameter, match=f"{name}.* is not valid: give a PNG or JPEG file .*{reason}"
-        ):
+        # The error shortens a long path, and the folder's length is the runner's choice.
+        with pytest.raises(InvalidParameter, match=f"^image=.* is not valid: give a PNG or JPEG .*{reason}"):
             ingest_image(tmp_path / name)
     assert runtime.catalog.artifacts.list("image") == []
