@@ -62,66 +62,39 @@ def _weights(*components: str) -> tuple[Slot, ...]:
     return (*slots, Slot("recipe", "json", "The trained card's resolved recipe."))
 
 
-IMAGE_TRAINER = Card(
-    id="starter-image-trainer",
-    title="Trains the starter weights of flux-t2i",
-    components=(),
-    inputs=(),
-    outputs=_weights(
-        "scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"
-    ),
-    parameters=TrainerParameters,
-    recipe=TrainerRecipe,
-    inspector=f"{__name__}:inspect",
-    loader=f"{__name__}:load",
-    builder="mutoscope.models.starter.training:build_image",
-    sources=("mutoscope.models.starter",),
-    run_kind="train_step",
-)
+def _trainer(
+    subject: str,
+    card_id: str,
+    components: tuple[str, ...],
+    parameters: type[BaseModel] = TrainerParameters,
+    sources: tuple[str, ...] = (),
+) -> Card:
+    """The card that trains the components of `card_id`; `sources` are what it trains beyond this package."""
+    return Card(
+        id=f"starter-{subject}-trainer",
+        title=f"Trains the starter weights of {card_id}",
+        components=(),
+        inputs=(),
+        outputs=_weights(*components),
+        parameters=parameters,
+        recipe=TrainerRecipe,
+        inspector=f"{__name__}:inspect",
+        loader=f"{__name__}:load",
+        builder=f"mutoscope.models.starter.training:build_{subject}",
+        sources=("mutoscope.models.starter", *sources),
+        run_kind="train_step",
+    )
 
-VIDEO_TRAINER = Card(
-    id="starter-video-trainer",
-    title="Trains the starter weights of wan-i2v",
-    components=(),
-    inputs=(),
-    outputs=_weights("scheduler", "text_encoder", "tokenizer", "transformer", "vae"),
-    parameters=TrainerParameters,
-    recipe=TrainerRecipe,
-    inspector=f"{__name__}:inspect",
-    loader=f"{__name__}:load",
-    builder="mutoscope.models.starter.training:build_video",
-    sources=("mutoscope.models.starter",),
-    run_kind="train_step",
-)
 
-REFINER_TRAINER = Card(
-    id="starter-refiner-trainer",
-    title="Trains the starter weights of refiner-lm",
-    components=(),
-    inputs=(),
-    outputs=_weights("llm", "tokenizer"),
-    parameters=RefinerTrainerParameters,
-    recipe=TrainerRecipe,
-    inspector=f"{__name__}:inspect",
-    loader=f"{__name__}:load",
-    builder="mutoscope.models.starter.training:build_refiner",
-    sources=("mutoscope.models.starter",),
-    run_kind="train_step",
+IMAGE_TRAINER = _trainer(
+    "image",
+    "flux-t2i",
+    ("scheduler", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae"),
 )
-
-SCORER_TRAINER = Card(
-    id="starter-scorer-trainer",
-    title="Trains the starter weights of reward-scene",
-    components=(),
-    inputs=(),
-    outputs=_weights("scorer"),
-    parameters=ScorerTrainerParameters,
-    recipe=TrainerRecipe,
-    inspector=f"{__name__}:inspect",
-    loader=f"{__name__}:load",
-    builder="mutoscope.models.starter.training:build_scorer",
-    sources=("mutoscope.models.starter", "mutoscope.models.reward.scene"),
-    run_kind="train_step",
+VIDEO_TRAINER = _trainer("video", "wan-i2v", ("scheduler", "text_encoder", "tokenizer", "transformer", "vae"))
+REFINER_TRAINER = _trainer("refiner", "refiner-lm", ("llm", "tokenizer"), RefinerTrainerParameters)
+SCORER_TRAINER = _trainer(
+    "scorer", "reward-scene", ("scorer",), ScorerTrainerParameters, ("mutoscope.models.reward.scene",)
 )
 
 TRAINED = {
