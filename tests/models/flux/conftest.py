@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,10 @@ def _contract() -> None:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a name in FOLDERS, made when first asked for. Read only."""
-    made: dict[str, Path] = {}
 
+    @cache
     def folder(name: str) -> Path:
-        if name not in made:
-            made[name] = save_tiny_flux(tmp_path_factory.mktemp("flux") / "folder", **FOLDERS[name])
-        return made[name]
+        return save_tiny_flux(tmp_path_factory.mktemp("flux") / "folder", **FOLDERS[name])
 
     return folder
 
@@ -53,14 +52,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def instance(tiny: Callable[[str], Path]) -> Callable[[str], Instance]:
     """The resident instance of a folder."""
-    loaded: dict[str, Instance] = {}
-
-    def resident(name: str) -> Instance:
-        if name not in loaded:
-            loaded[name] = load_instance(CARD, tiny(name))
-        return loaded[name]
-
-    return resident
+    return cache(lambda name: load_instance(CARD, tiny(name)))
 
 
 @pytest.fixture

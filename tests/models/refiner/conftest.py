@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,10 @@ def _contract() -> None:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a name in FOLDERS. Read only."""
-    made: dict[str, Path] = {}
 
+    @cache
     def folder(name: str) -> Path:
-        if name not in made:
-            made[name] = save_tiny_lm(tmp_path_factory.mktemp("lm") / "folder", **FOLDERS[name])
-        return made[name]
+        return save_tiny_lm(tmp_path_factory.mktemp("lm") / "folder", **FOLDERS[name])
 
     return folder
 
@@ -45,11 +44,4 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def instance(tiny: Callable[[str], Path]) -> Callable[[str], Instance]:
     """The resident instance of a folder."""
-    loaded: dict[str, Instance] = {}
-
-    def resident(name: str) -> Instance:
-        if name not in loaded:
-            loaded[name] = load_instance(CARD, tiny(name), weights=WEIGHTS)
-        return loaded[name]
-
-    return resident
+    return cache(lambda name: load_instance(CARD, tiny(name), weights=WEIGHTS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,10 @@ def _contract() -> None:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a card; the folders of its parts lie beside it, in `folder.parts`. Read only."""
-    made: dict[str, Path] = {}
 
+    @cache
     def folder(card_id: str) -> Path:
-        if card_id not in made:
-            made[card_id] = save_tiny_unified(tmp_path_factory.mktemp("unified") / "folder", PARTS[card_id])
-        return made[card_id]
+        return save_tiny_unified(tmp_path_factory.mktemp("unified") / "folder", PARTS[card_id])
 
     return folder
 
@@ -40,29 +39,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def instance(tiny: Callable[[str], Path]) -> Callable[[str], Instance]:
     """The resident instance of a composed card, with a digest for each component."""
-    loaded: dict[str, Instance] = {}
-
-    def resident(card_id: str) -> Instance:
-        if card_id not in loaded:
-            card = get_card(card_id)
-            weights = {spec.name: f"{at:064x}" for at, spec in enumerate(card.components)}
-            loaded[card_id] = load_instance(card, tiny(card_id), weights=weights)
-        return loaded[card_id]
-
-    return resident
+    return cache(lambda card_id: _named(card_id, tiny(card_id)))
 
 
 @pytest.fixture(scope="session")
 def part(tiny: Callable[[str], Path]) -> Callable[[str, str], Instance]:
     """One part of a composed card, resident by itself."""
-    loaded: dict[tuple[str, str], Instance] = {}
 
+    @cache
     def resident(card_id: str, name: str) -> Instance:
-        if (card_id, name) not in loaded:
-            folder = tiny(card_id).with_name("folder.parts") / name
-            card = get_card("flux-t2i" if name == "generator" else "refiner-lm")
-            weights = {spec.name: f"{at:064x}" for at, spec in enumerate(card.components)}
-            loaded[card_id, name] = load_instance(card, folder, weights=weights)
-        return loaded[card_id, name]
+        folder = tiny(card_id).with_name("folder.parts") / name
+        return _named("flux-t2i" if name == "generator" else "refiner-lm", folder)
 
     return resident
+
+
+def _named(card_id: str, folder: Path) -> Instance:
+    """The instance of a folder, with a digest for each component."""
+    card = get_card(card_id)
+    weights = {spec.name: f"{at:064x}" for at, spec in enumerate(card.components)}
+    return load_instance(card, folder, weights=weights)
