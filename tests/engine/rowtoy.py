@@ -175,11 +175,6 @@ def row_instance(
     )  # fmt: skip
 
 
-def standstill() -> float:
-    """A clock by which nothing takes time: steps are charged what they declare."""
-    return 0.0
-
-
 def row_request(name: str, seed: int = 0, group: str = "", priority: float = 1.0, **asked: Any) -> Request:
     return Request(name, CARD.id, {}, asked, seed, group=group, priority=priority)
 

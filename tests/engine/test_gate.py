@@ -8,7 +8,8 @@ import pytest
 
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
-from tests.engine.rowtoy import Net, row_instance, row_request, standstill
+from mutoscope.platform.engine.parity.serving import standstill
+from tests.engine.rowtoy import Net, row_instance, row_request
 
 
 def drain(engine: Engine) -> None:

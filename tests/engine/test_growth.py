@@ -14,8 +14,9 @@ from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.features import FeatureCache
 from mutoscope.platform.engine.footprint import LiveBytes
 from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.parity.serving import standstill
 from mutoscope.platform.engine.ticket import Ticket
-from tests.engine.rowtoy import ERROR, MEMORY, NAN, row_instance, row_request, standstill
+from tests.engine.rowtoy import ERROR, MEMORY, NAN, row_instance, row_request
 
 REQUESTS, WATCHED, WARM_UP = 2_000, 400, 400
 AT_WORK = 8

@@ -15,10 +15,11 @@ from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.footprint import held_bytes, module_storages, watching, weights_bytes
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.memory import FIRST_GUESS, MARGIN, Ledger, MemoryModel, Need
+from mutoscope.platform.engine.parity.serving import standstill
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.engine.views import view_of
 from mutoscope.platform.errors import InvalidParameter
-from tests.engine.rowtoy import ERROR, Net, latent, row_instance, row_request, standstill
+from tests.engine.rowtoy import ERROR, Net, latent, row_instance, row_request
 
 KIB = 2**10
 CPU = torch.device("cpu")

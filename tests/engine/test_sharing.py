@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from mutoscope.platform.engine.engine import Engine
+from mutoscope.platform.engine.parity.serving import standstill
 from mutoscope.platform.engine.request import Request
 from mutoscope.platform.engine.ticket import Ticket
-from tests.engine.rowtoy import ERROR, HOST_MEMORY, MEMORY, Net, latent, row_instance, row_request, standstill
+from tests.engine.rowtoy import ERROR, HOST_MEMORY, MEMORY, Net, latent, row_instance, row_request
 
 
 def drain(engine: Engine) -> None:

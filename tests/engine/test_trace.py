@@ -12,8 +12,9 @@ from typing import Any
 from mutoscope.platform.engine import trace as tracing
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.features import FeatureCache
+from mutoscope.platform.engine.parity.serving import standstill
 from mutoscope.platform.engine.trace import Trace
-from tests.engine.rowtoy import ERROR, latent, row_instance, row_request, standstill
+from tests.engine.rowtoy import ERROR, latent, row_instance, row_request
 
 Event = dict[str, Any]
 FIELDS = {

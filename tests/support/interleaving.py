@@ -12,6 +12,7 @@ import numpy as np
 from mutoscope.platform.clip import Clip
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.parity.serving import standstill
 from mutoscope.platform.engine.request import Request, Result
 from mutoscope.platform.trajectory import TrajectoryGroup
 
@@ -47,7 +48,7 @@ def serve_together(
     instance: Instance, requests: Sequence[Request], stagger: int = 0
 ) -> dict[str, dict[str, bytes]]:
     """Outputs by request id, all interleaved on one engine; `stagger` steps pass between arrivals."""
-    engine, tickets = Engine(), []
+    engine, tickets = Engine(clock=standstill), []
     for request in requests:
         tickets.append(engine.submit(instance, request))
         for _ in range(stagger):

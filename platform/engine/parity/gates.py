@@ -17,7 +17,15 @@ from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.parity.content import differing, largest_difference
 from mutoscope.platform.engine.parity.report import Finding, Verdict
-from mutoscope.platform.engine.parity.serving import Served, Watched, orders, serial, together, unshared
+from mutoscope.platform.engine.parity.serving import (
+    Served,
+    Watched,
+    orders,
+    serial,
+    standstill,
+    together,
+    unshared,
+)
 from mutoscope.platform.engine.recompute import recompute_log_probs
 from mutoscope.platform.engine.request import Profile, Request
 from mutoscope.platform.engine.rollout import DEFAULTS
@@ -74,7 +82,7 @@ def within_tolerance(instance: Instance, requests: Sequence[Request]) -> Finding
         return _inapplicable(name, f"the card is served with batching {instance.batcher.mode}")
     try:
         alone = {request.id: Engine().run(unshared(instance), request) for request in requests}
-        engine = Engine()
+        engine = Engine(clock=standstill)
         tickets = [engine.submit(instance, request) for request in requests]
         while engine.step():
             pass

@@ -46,6 +46,12 @@ class Watched(Batcher):
         return self._inner.one_by_one()
 
 
+def standstill() -> float:
+    """A clock without time. Steps are then charged what they declare, so that the same requests take the same
+    turns on any machine: a defect that one order of turns shows, always shows."""
+    return 0.0
+
+
 def unshared(instance: Instance) -> Instance:
     """The instance with the same bits, no two rows in a call."""
     return replace(instance, batcher=instance.batcher.one_by_one())
@@ -62,7 +68,7 @@ def together(instance: Instance, requests: Sequence[Request], stagger: int = 0) 
 
     A defective loop may never end: after twice the steps that all requests announce, they are cancelled.
     """
-    engine, tickets = Engine(), []
+    engine, tickets = Engine(clock=standstill), []
     for request in requests:
         tickets.append(engine.submit(instance, request))
         for _ in range(stagger):
