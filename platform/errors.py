@@ -20,12 +20,14 @@
     │   ├── ArtifactMissing            catalogued, or asked for, but no bytes
     │   └── ArtifactCorrupt            bytes whose digest is not their name
     ├── CatalogError
+    │   ├── CatalogUnavailable         the database does not answer, or gave way: trying again may help
     │   ├── SchemaMismatch             the database is at another revision than the code
     │   └── LeaseLost                  a worker reports on a run that is no longer its own
     ├── SyncFailed                     a weight sync was undone; the earlier weights go on serving
     └── RunError
         ├── RunFailed
-        │   └── ScoreTimeout           a reward card's time limit has passed
+        │   ├── ScoreTimeout           a reward card's time limit has passed
+        │   └── TimeLimitExceeded      a run or a workflow took longer than it may
         └── RunCancelled
 
 A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
@@ -140,6 +142,10 @@ class CatalogError(MutoscopeError):
     """Trouble with the catalog."""
 
 
+class CatalogUnavailable(CatalogError):
+    """The catalog does not answer, or gave way to another change. Says nothing about what it holds."""
+
+
 class SchemaMismatch(CatalogError):
     """Database and code are at different schema revisions."""
 
@@ -166,3 +172,7 @@ class RunCancelled(RunError):
 
 class ScoreTimeout(RunFailed):
     """A scorer took longer than its request allows. Says nothing about the sample."""
+
+
+class TimeLimitExceeded(RunFailed):
+    """A run, or a workflow, took longer than its time limit. Starting it again takes as long."""

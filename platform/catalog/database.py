@@ -30,7 +30,7 @@ from sqlalchemy.exc import (
 )
 
 from mutoscope.platform import faults
-from mutoscope.platform.errors import CatalogError, InvalidInput
+from mutoscope.platform.errors import CatalogError, CatalogUnavailable, InvalidInput
 
 DIALECTS = ("sqlite", "postgresql")
 """The databases a catalog can live in; the tests run on each of them."""
@@ -211,8 +211,8 @@ def without_password(words: str) -> str:
 
 @contextmanager
 def clear_errors(url: str) -> Iterator[None]:
-    """Turn a database that cannot be reached, or gave up half-way, into a CatalogError of one line. A
-    statement that is wrong stays what it is: a defect."""
+    """Turn a database that cannot be reached, or gave up half-way, into a CatalogUnavailable of one line, a
+    damaged one into a CatalogError. A statement that is wrong stays what it is: a defect."""
     try:
         yield
     except (InterfaceError, DatabaseError, sqlite3.OperationalError) as error:
@@ -226,9 +226,9 @@ def clear_errors(url: str) -> Iterator[None]:
         reason = error.orig if isinstance(error, DBAPIError) else error
         shown = without_password(str(reason))
         if getattr(reason, "sqlstate", None) in _CONFLICTS:
-            raise CatalogError(
+            raise CatalogUnavailable(
                 f"the catalog {url} gave way to another change ({shown}): try again"
             ) from error
-        raise CatalogError(
+        raise CatalogUnavailable(
             f"the catalog {url} does not answer ({shown}): check the database and its disk"
         ) from error
