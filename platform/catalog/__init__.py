@@ -8,6 +8,11 @@
     lineage     what came from what; its parts are closure and breadth (the walk), graph (its records), uses,
                 made, impact, recipes and diff (answers), tree, prov and openlineage (how they are written)
     artifacts   weights   workers   workflows   incidents
+    queues      what an operator holds back; pool: depths and rates per card
+    placement   which worker a run fits: what its weights are called, and their bytes
+    attempts    times a run was taken and did not succeed
+    waiting     callers that leave a run, each of them once
+    workflow_leases  who executes a workflow run; workflow_records: its row
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
     transfer    the rows of a closure for another catalog; transfer_keys: which those are
@@ -29,6 +34,7 @@
 The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `platform.refs`.
 """
 
+from mutoscope.platform.catalog.attempts import AttemptRecord
 from mutoscope.platform.catalog.bulk import ArtifactRow, Bulk, Member
 from mutoscope.platform.catalog.calls import Call, PassedOver
 from mutoscope.platform.catalog.catalog import Catalog
@@ -39,20 +45,25 @@ from mutoscope.platform.catalog.impact import Impact
 from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.made import MadePage
 from mutoscope.platform.catalog.members import Members
+from mutoscope.platform.catalog.placement import weights_key
+from mutoscope.platform.catalog.pool import Depth, Rate
+from mutoscope.platform.catalog.queues import QueueRecord
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
 from mutoscope.platform.catalog.tree import render_tree
 from mutoscope.platform.catalog.uses import WeightUse
 from mutoscope.platform.catalog.weights import WeightVersion
-from mutoscope.platform.catalog.workers import WorkerInfo
+from mutoscope.platform.catalog.workers import Wanted, WorkerInfo
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 
 __all__ = [
     "ArtifactNode",
     "ArtifactRow",
+    "AttemptRecord",
     "Bulk",
     "Call",
     "Catalog",
     "Closure",
+    "Depth",
     "Diff",
     "Edge",
     "Enqueued",
@@ -63,13 +74,17 @@ __all__ = [
     "Member",
     "Members",
     "PassedOver",
+    "QueueRecord",
+    "Rate",
     "RenewResult",
     "RunRecord",
     "RunSpec",
     "Standing",
+    "Wanted",
     "WeightUse",
     "WeightVersion",
     "WorkerInfo",
     "WorkflowRecord",
     "render_tree",
+    "weights_key",
 ]

@@ -17,7 +17,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.records import Disposition
 from mutoscope.platform.catalog.tables import calls, runs
 
-_ADD = insert(calls).values(created_at=now())
+_ADD = insert(calls).values(created_at=now()).returning(calls.c.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class PassedOver:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A row of `calls`. `workflow_run_id` is None for a call outside any workflow; `passed_over` is set where
-    a new run was queued although an equal one had succeeded."""
+    a new run was queued although an equal one had succeeded. `left_at` is when its caller stopped waiting for
+    a run that had not ended; None if it did not."""
 
     id: int
     run_id: str
@@ -55,6 +56,7 @@ class Call:
     disposition: Disposition
     passed_over: PassedOver | None
     created_at: float
+    left_at: float | None = None
 
 
 def add_call(
@@ -63,9 +65,9 @@ def add_call(
     workflow_run_id: str | None,
     disposition: Disposition,
     passed_over: PassedOver | None = None,
-) -> None:
-    """Note a call in the transaction that answers it."""
-    connection.execute(
+) -> int:
+    """Note a call in the transaction that answers it. Returns its id."""
+    added = connection.execute(
         _ADD,
         {
             "run_id": run_id,
@@ -74,6 +76,7 @@ def add_call(
             "passed_over": passed_over.to_dict() if passed_over else None,
         },
     )
+    return int(added.scalar_one())
 
 
 class Calls:
@@ -129,6 +132,6 @@ _COUNTS = (
 
 def to_call(row: Row[*tuple[Any, ...]]) -> Call:
     """The record of a whole row of `calls`."""
-    id_, run_id, workflow_run_id, disposition, passed_over, created_at = row
+    id_, run_id, workflow_run_id, disposition, passed_over, created_at, left_at = row
     over = PassedOver.from_dict(passed_over) if passed_over else None
-    return Call(id_, run_id, workflow_run_id, disposition, over, created_at)
+    return Call(id_, run_id, workflow_run_id, disposition, over, created_at, left_at)

@@ -14,13 +14,15 @@ from mutoscope.platform.catalog.calls import Calls
 from mutoscope.platform.catalog.collections import Collections
 from mutoscope.platform.catalog.contradictions import Contradictions
 from mutoscope.platform.catalog.database import Database
-from mutoscope.platform.catalog.identity import identity_of
+from mutoscope.platform.catalog.identity import BoundStore, bind_store, bound_store, identity_of
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.leases import Leases
 from mutoscope.platform.catalog.lineage import Lineage
 from mutoscope.platform.catalog.merge import Merging
 from mutoscope.platform.catalog.naming import Named
 from mutoscope.platform.catalog.pins import Pins
+from mutoscope.platform.catalog.pool import Pool
+from mutoscope.platform.catalog.queues import Queues
 from mutoscope.platform.catalog.reachability import Reachability
 from mutoscope.platform.catalog.reasons import Reasons
 from mutoscope.platform.catalog.retention import Retention
@@ -44,6 +46,8 @@ class Catalog:
         self.runs = Runs(database)
         self.weights = Weights(database)
         self.workers = Workers(database)
+        self.queues = Queues(database)
+        self.pool = Pool(database)
         self.workflows = Workflows(database)
         self.lineage = Lineage(database)
         self.incidents = Incidents(database)
@@ -142,6 +146,14 @@ class Catalog:
     def identity(self) -> str:
         """A name that no other catalog has, a copy of this one included."""
         return identity_of(self._database)
+
+    def store(self) -> BoundStore | None:
+        """The one store that holds this catalog's bytes; None before it has met one. See `custody.tie`."""
+        return bound_store(self._database)
+
+    def bind_store(self, store: BoundStore) -> BoundStore:
+        """Make `store` the catalog's unless it has one; returns the one it has."""
+        return bind_store(self._database, store)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
 
 from mutoscope.platform.catalog.artifacts import record_all
+from mutoscope.platform.catalog.attempts import Outcome, add_attempt
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
@@ -202,11 +203,24 @@ class Claims:
             _compare_with_earlier(connection, run, digests)
         return run
 
-    def fail(self, run_id: str, worker_id: str, error: Mapping[str, Any], retry: bool = False) -> RunRecord:
+    def fail(
+        self,
+        run_id: str,
+        worker_id: str,
+        error: Mapping[str, Any],
+        retry: bool = False,
+        *,
+        outcome: Outcome = "failed",
+    ) -> RunRecord:
         """The attempt failed. Queued again if `retry` and attempts are left; else failed for good, or
-        cancelled if that was asked for meanwhile. Raises LeaseLost."""
+        cancelled if that was asked for meanwhile. Raises LeaseLost.
+
+        Args:
+            outcome: ``timed_out`` for one that was stopped because it took too long.
+        """
         with self._database.write(news=True) as connection:
             run = _owned(connection, run_id, worker_id)
+            add_attempt(connection, run, outcome, error)
             if run.cancel_requested:
                 return _finish(connection, run_id, worker_id, "cancelled", error=error)
             if retry and run.attempt < run.max_attempts:
@@ -222,6 +236,7 @@ class Claims:
         """
         with self._database.write(news=True) as connection:
             run = _owned(connection, run_id, worker_id)
+            add_attempt(connection, run, "cancelled" if run.cancel_requested else "released")
             if run.cancel_requested:
                 return _finish(connection, run_id, worker_id, "cancelled", error=None)
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
@@ -233,6 +248,8 @@ def _take_next(
     """Take the next `limit` runs. Those that must not start again are settled on the way and do not count."""
     taken: list[RunRecord] = []
     while len(taken) < limit and (run := _due(connection, which, busy)) is not None:
+        if run.state == "running":
+            add_attempt(connection, run, "expired", _silence(run))
         if not _settled(connection, run):
             taken.append(_take(connection, run.id, which["owner"], seconds))
             busy |= {run.workflow_run_id} if run.workflow_run_id else set()
@@ -255,11 +272,15 @@ def _settled(connection: Connection, run: RunRecord) -> bool:
         connection.execute(_END, {"run": run.id, "state": "cancelled"})
         return True
     if run.state == "running" and run.attempt >= run.max_attempts:
-        silent = f"its worker {run.worker} went silent in attempt {run.attempt}, the last"
-        error = run.error or {"type": "LeaseExpired", "message": silent}
-        connection.execute(_END, {"run": run.id, "state": "failed", "error": error})
+        connection.execute(_END, {"run": run.id, "state": "failed", "error": run.error or _silence(run)})
         return True
     return False
+
+
+def _silence(run: RunRecord) -> dict[str, Any]:
+    last = ", the last" if run.attempt >= run.max_attempts else ""
+    message = f"its worker {run.worker} went silent in attempt {run.attempt}{last}"
+    return {"type": "LeaseExpired", "message": message}
 
 
 def _take(connection: Connection, run_id: str, worker_id: str, seconds: float) -> RunRecord:

@@ -1,12 +1,15 @@
-"""Telling catalogs apart: what a store that several of them share knows each by.
+"""Telling catalogs apart, and the one store that belongs to each.
 
-A drawn id alone would not do. A copied database has it too, and from then on the two record different things
-in the same store; so where the database lies is part of its identity.
+A store that several catalogs share knows each by its identity. A drawn id alone would not do: a copied
+database has it too, and from then on the two record different things in the same store. So where the database
+lies is part of its identity.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, select, text
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from mutoscope.platform import ids
@@ -15,6 +18,34 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import identity
 
 _DOMAIN = "mutoscope.catalog-identity/1"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStore:
+    """The store that holds a catalog's bytes. `url` is where it was when the two met; it may have moved."""
+
+    id: str
+    url: str
+
+
+def bound_store(database: Database) -> BoundStore | None:
+    """The catalog's store; None before it has met one."""
+    with database.glance() as connection:
+        row = connection.execute(select(identity.c.store_id, identity.c.store_url)).one_or_none()
+    return None if row is None or row[0] is None else BoundStore(row[0], row[1] or "")
+
+
+def bind_store(database: Database, store: BoundStore) -> BoundStore:
+    """Keep `store` for the catalog's; of two that are offered at once the first one is kept. Returns what is
+    kept."""
+    identity_of(database)
+    with database.write() as connection:
+        connection.execute(
+            update(identity)
+            .where(identity.c.store_id.is_(None))
+            .values(store_id=store.id, store_url=store.url)
+        )
+    return bound_store(database) or store
 
 
 def identity_of(database: Database) -> str:

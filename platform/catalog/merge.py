@@ -41,8 +41,23 @@ from mutoscope.platform.errors import CatalogError
 T = TypeVar("T")
 
 _BATCH = 500
-_LOCAL = frozenset({"waiters", "cancel_requested", "priority", "max_attempts", "lease_expires_at"})
-"""Columns of a run that belong to the queue it was in, and say nothing about what it did."""
+_LOCAL = frozenset(
+    {
+        "waiters",
+        "cancel_requested",
+        "priority",
+        "attempt",
+        "max_attempts",
+        "holder",
+        "lease_expires_at",
+        "time_limit_seconds",
+        "weights_key",
+        "weights_bytes",
+        "prefect_deployment",
+    }
+)
+"""Columns of a run, or of a workflow run, that belong to the queue it was in and to who executed it, and say
+nothing about what it did."""
 
 
 class Arrivals(Protocol):
@@ -157,9 +172,12 @@ class _Merge:
         for batch in batched(parents_first(list(records)), _BATCH):
             rows = self._known(select(workflow_runs), workflow_runs.c.id, batch)
             known = {row.id: to_workflow_run(row) for row in rows}
-            fresh = _fresh("workflow run", list(self._ended_since(batch, known)), known, frozenset())
+            fresh = _fresh("workflow run", list(self._ended_since(batch, known)), known, _LOCAL)
             self.result.workflow_runs += [record.id for record in fresh]
-            count += self._bulk.workflow_runs(fresh)
+            # Whoever executes one that is open does so elsewhere: nobody here waits for a sign of life.
+            count += self._bulk.workflow_runs(
+                replace(record, holder=None, lease_expires_at=None) for record in fresh
+            )
         return count
 
     def _ended_since(
@@ -170,11 +188,11 @@ class _Merge:
             here = known.get(record.id)
             if here is None or (here.finished_at is None) == (record.finished_at is None):
                 yield record
-            elif here.finished_at is None and replace(record, **_end_of(here)) == here:
+            elif here.finished_at is None and _said_of(record) == _said_of(here):
                 this = workflow_runs.c.id == record.id
                 self._connection.execute(update(workflow_runs).where(this).values(**_end_of(record)))
                 self.result.workflow_runs.append(record.id)
-            elif replace(here, **_end_of(record)) != record:
+            elif _said_of(here) != _said_of(record):
                 yield record
 
     def _enter_runs(self, records: Iterable[RunRecord]) -> int:
@@ -291,6 +309,12 @@ def _end_of(record: WorkflowRecord) -> dict[str, Any]:
     return {name: getattr(record, name) for name in ("state", "outputs", "error", "finished_at")}
 
 
+def _said_of(record: WorkflowRecord) -> dict[str, Any]:
+    """What was settled when the run began."""
+    local = _LOCAL | _end_of(record).keys()
+    return {item.name: getattr(record, item.name) for item in fields(record) if item.name not in local}
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -307,4 +331,5 @@ def _call_row(call: Call) -> dict[str, Any]:
         "disposition": call.disposition,
         "passed_over": call.passed_over.to_dict() if call.passed_over else None,
         "created_at": call.created_at,
+        "left_at": call.left_at,
     }

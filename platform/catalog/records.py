@@ -34,6 +34,7 @@ class RunSpec:
         memo_key: None for a run that is never shared.
         priority: higher is claimed first; equals in order of creation.
         max_attempts: times the run may be claimed before it is given up.
+        time_limit_seconds: how long one attempt may take on a worker; None: as long as it needs.
     """
 
     kind: str
@@ -52,13 +53,14 @@ class RunSpec:
     prefect_task_run_id: str | None = None
     priority: int = 0
     max_attempts: int = 3
+    time_limit_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A row of `runs`, column by column in the table's order. Times are seconds since the epoch by the
     database's clock; `timings` are seconds per node; `warnings` are lines that its user should read although
-    it succeeded."""
+    it succeeded; `weights_key` and `weights_bytes` name and size what it pins (see `placement`)."""
 
     id: str
     kind: str
@@ -90,6 +92,9 @@ class RunRecord:
     timings: Mapping[str, float] | None
     error: Mapping[str, Any] | None
     warnings: Sequence[str] | None = None
+    weights_key: str | None = None
+    weights_bytes: int | None = None
+    time_limit_seconds: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -110,15 +115,19 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of a spec: a new queued run, an equal run under way, or one that has succeeded."""
+    """What became of a spec: a new queued run, an equal run under way, or one that has succeeded.
+
+    `call` is the id of the row that says who asked: what a caller that goes withdraws.
+    """
 
     run: RunRecord
     disposition: Disposition
+    call: int
 
 
 @dataclass(frozen=True, slots=True)
 class RenewResult:
-    """Runs that are no longer the worker's, and runs it should stop."""
+    """Of what a holder renewed: what is no longer its own, and what it should stop."""
 
     lost: frozenset[str]
     cancelled: frozenset[str]

@@ -11,15 +11,19 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
 
 from mutoscope.platform.catalog.artifacts import record_all
+from mutoscope.platform.catalog.attempts import AttemptRecord, attempts_of
 from mutoscope.platform.catalog.calls import PassedOver, add_call
 from mutoscope.platform.catalog.claims import Claims
 from mutoscope.platform.catalog.clock import now
+from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, require_known, roles, to_run
 from mutoscope.platform.catalog.graph import read_runs
 from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.members import CONTAINER_KIND, Members, held_by, record_members
+from mutoscope.platform.catalog.placement import weights_bytes, weights_key
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.catalog.tables import edges, in_flight, runs
+from mutoscope.platform.catalog.waiting import leave
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
@@ -49,8 +53,16 @@ Present = Callable[[ArtifactRef], bool]
 """Whether the store holds an artifact, whole as far as a cheap look can tell."""
 
 
+_SIZES_KEPT = 1024
+
+
 class Runs(Claims):
     """`catalog.runs`."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        # Weights never change under their digest, and thousands of runs pin the same.
+        self._sizes: dict[str, int] = {}
 
     def enqueue(self, spec: RunSpec, *, present: Present | None) -> Enqueued:
         """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached). What became of
@@ -67,8 +79,8 @@ class Runs(Claims):
             hit, judged, passed_over = self._find_hit(spec.memo_key, present)
             if hit is not None:
                 with self._database.write() as connection:
-                    add_call(connection, hit.id, spec.workflow_run_id, "hit")
-                return Enqueued(hit, "hit")
+                    call = add_call(connection, hit.id, spec.workflow_run_id, "hit")
+                return Enqueued(hit, "hit", call)
             queued = self._queue(spec, judged, passed_over)
             if queued is not None:
                 return queued
@@ -140,6 +152,11 @@ class Runs(Claims):
             if role.startswith(WEIGHTS_ROLE)
         }
 
+    def attempts(self, run_id: str) -> builtins.list[AttemptRecord]:
+        """Times the run was taken and did not succeed, oldest first."""
+        with self._database.glance() as connection:
+            return attempts_of(connection, run_id)
+
     def generated_by(self, digest: str) -> builtins.list[RunRecord]:
         """The runs that generated an artifact, oldest first."""
         query = (
@@ -151,13 +168,17 @@ class Runs(Claims):
         with self._database.glance() as connection:
             return [to_run(row) for row in connection.execute(query)]
 
-    def request_cancel(self, run_id: str, *, force: bool = False) -> RunRecord:
-        """One caller no longer wants the run.
+    def withdraw(self, call: int) -> None:
+        """One caller, known by its call, no longer wants its run; saying so again changes nothing.
 
-        Equal requests share a run, so it is cancelled only when the last of its callers has gone, or by
-        `force`. A queued run ends at once; a running one is stopped by its worker, which learns of it when it
-        renews its lease.
+        Equal requests share a run, so it is cancelled only when the last of its callers has gone. A queued
+        run ends at once; a running one is stopped by its worker, which learns of it when it renews its lease.
         """
+        with self._database.write(news=True) as connection:
+            leave(connection, call)
+
+    def request_cancel(self, run_id: str, *, force: bool = False) -> RunRecord:
+        """As `withdraw`, by somebody who has no call at hand; with `force`, whoever else may be waiting."""
         with self._database.write(news=True) as connection:
             waiters = runs.c.waiters - 1
             last = true() if force else or_(runs.c.cancel_requested, waiters <= 0)
@@ -260,19 +281,20 @@ class Runs(Claims):
                 attach = {"key": spec.memo_key, "wish": spec.priority}
                 attached = connection.execute(_ATTACH, attach).one_or_none()
                 if attached is not None:
-                    add_call(connection, attached.id, spec.workflow_run_id, "attached")
-                    return Enqueued(to_run(attached), "attached")
+                    call = add_call(connection, attached.id, spec.workflow_run_id, "attached")
+                    return Enqueued(to_run(attached), "attached", call)
                 if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
                     return None
             run = self._insert(connection, spec)
-            add_call(connection, run.id, spec.workflow_run_id, "new", passed_over)
-            return Enqueued(run, "new")
+            call = add_call(connection, run.id, spec.workflow_run_id, "new", passed_over)
+            return Enqueued(run, "new", call)
 
     def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
         record_all(self._database, connection, spec.inputs.values(), stored=False)
         values = {name: getattr(spec, name) for name in _SPEC_COLUMNS}
         values["parameters"] = dict(spec.parameters)
         values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
+        values["weights_key"], values["weights_bytes"] = self._placement(connection, spec)
         row = connection.execute(_INSERT, {"id": new_id(), **values}).one()
         weights = {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
         used = {slot: ref.digest for slot, ref in spec.inputs.items()} | weights
@@ -284,6 +306,17 @@ class Runs(Claims):
         require_known(connection, weights)
         add_edges(connection, run.id, "used", used)
         return run
+
+    def _placement(self, connection: Connection, spec: RunSpec) -> tuple[str, int] | tuple[None, None]:
+        """What the run's weights are called, and their bytes."""
+        key = weights_key(spec.card, spec.weights)
+        if key is None:
+            return None, None
+        if key not in self._sizes:
+            if len(self._sizes) >= _SIZES_KEPT:
+                self._sizes.clear()
+            self._sizes[key] = weights_bytes(connection, spec.weights.values())
+        return key, self._sizes[key]
 
 
 def _needed(connection: Connection, run_id: str) -> list[ArtifactRef]:

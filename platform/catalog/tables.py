@@ -77,6 +77,18 @@ workflow_runs = Table(
     Column("error", _JSON),
     Column("created_at", Double, nullable=False),
     Column("finished_at", Double),
+    # While it runs: which process executes it, and until when it is believed to. Past that anybody may
+    # declare it crashed. Null: an execution that nobody watches over.
+    Column("holder", String(255)),
+    Column("lease_expires_at", Double),
+    Column("attempt", Integer, nullable=False, server_default=text("1")),  # times it was started
+    Column("max_attempts", Integer, nullable=False, server_default=text("1")),
+    Column(
+        "cancel_requested", Boolean(create_constraint=False), nullable=False, server_default=text("false")
+    ),
+    Column("time_limit_seconds", Double),  # of one attempt
+    # The deployment that launched it, so that it can be started again on any host; null: a plain call.
+    Column("prefect_deployment", String(255)),
     CheckConstraint("state in ('running', 'succeeded', 'failed', 'cancelled', 'crashed')", name="state"),
     Index(None, "workflow", "created_at"),
     Index(None, "created_at"),
@@ -93,6 +105,17 @@ Index(
     workflow_runs.c.created_at,
     sqlite_where=under_way,
     postgresql_where=under_way,
+)
+
+crashed = workflow_runs.c.state == literal_column("'crashed'")
+"""Spelled with a literal, as `in_flight` is."""
+
+# Whoever starts crashed ones again asks every second.
+Index(
+    "ix_workflow_runs_crashed",
+    workflow_runs.c.created_at,
+    sqlite_where=crashed,
+    postgresql_where=crashed,
 )
 
 runs = Table(
@@ -132,6 +155,9 @@ runs = Table(
     Column("timings", _JSON),  # seconds per program node
     Column("error", _JSON),  # of the last attempt
     Column("warnings", _JSON),  # lines that its user should read although it succeeded; null: none
+    Column("weights_key", _DIGEST),  # of the card and the weights it pins (`placement`); null: it pins none
+    Column("weights_bytes", BigInteger),  # size of what it pins, whatever is shared counted once
+    Column("time_limit_seconds", Double),  # of one attempt; waiting in the queue does not count
     CheckConstraint("state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
     CheckConstraint(
         "state <> 'running' or (worker is not null and lease_expires_at is not null)", name="owned"
@@ -139,6 +165,7 @@ runs = Table(
     Index(None, "memo_key", "state"),
     Index(None, "workflow_run_id"),
     Index(None, "created_at"),
+    Index(None, "finished_at"),
 )
 
 in_flight = runs.c.state.in_((literal_column("'queued'"), literal_column("'running'")))
@@ -163,6 +190,38 @@ Index(
     runs.c.id,
     sqlite_where=in_flight,
     postgresql_where=in_flight,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    # One row each time a run was taken and did not succeed; a success is in `runs` itself. Written in the
+    # transaction that ends the attempt.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("run_id", _ID, ForeignKey("runs.id"), nullable=False),
+    # As `runs.attempt` was. One that was handed back does not count, so its number comes again.
+    Column("attempt", Integer, nullable=False),
+    Column("worker", _ID, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("error", _JSON),
+    CheckConstraint("outcome in ('failed', 'expired', 'released', 'cancelled', 'timed_out')", name="outcome"),
+    Index(None, "run_id"),
+    Index(None, "ended_at"),
+)
+
+queues = Table(
+    "queues",
+    metadata,
+    # What an operator said about a card's runs; a card without a row is served freely. Whoever claims reads
+    # the row in the same transaction.
+    Column("card", String(255), primary_key=True),
+    Column("paused", Boolean(create_constraint=False), nullable=False, server_default=text("false")),
+    Column("most_running", Integer),  # at a time, on all workers together; null: as many as there is room for
+    Column("note", String(255)),
+    Column("changed_at", Double, nullable=False),
+    CheckConstraint("most_running >= 0", name="most_running"),
 )
 
 edges = Table(
@@ -220,6 +279,10 @@ workers = Table(
     Column("state", String(16), nullable=False),
     Column("started_at", Double, nullable=False),
     Column("heartbeat_at", Double, nullable=False),
+    Column("memory_bytes", BigInteger),  # that its runs may take, weights included; null: not known
+    # What an operator asks of it, numbered, and the last number it has done. See `Wanted`.
+    Column("wanted", _JSON),
+    Column("done_serial", Integer, nullable=False, server_default=text("0")),
     Index(None, "heartbeat_at"),
 )
 
@@ -247,6 +310,9 @@ calls = Table(
     Column("disposition", String(8), nullable=False),
     Column("passed_over", _JSON),  # the equal success that was no hit, and why it was none
     Column("created_at", Double, nullable=False),
+    # When its caller withdrew, or was declared dead: a call counts among a run's waiters until then, and
+    # leaves them once.
+    Column("left_at", Double),
     CheckConstraint("disposition in ('new', 'attached', 'hit')", name="disposition"),
     Index(None, "run_id"),
     Index(None, "workflow_run_id"),
@@ -318,6 +384,9 @@ identity = Table(
     # One row, drawn when somebody first asks: how a shared store tells its catalogs apart.
     Column("id", _ID, primary_key=True),
     Column("created_at", Double, nullable=False),
+    # The one store that holds the bytes of this catalog, by the id in its marker object; null: not bound yet.
+    Column("store_id", _ID),
+    Column("store_url", String(2048)),  # where it was then, without secrets: for people
 )
 
 collections = Table(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Row, bindparam, select, update
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -21,6 +21,36 @@ ALIVE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an operator asks of a worker. It does so between two steps, and says the number when it has.
+
+    Attributes:
+        serial: counts what was asked of this worker; a later one includes what is still open of those before.
+        load, unload: cards to bring into memory or drop from it, each as a card's id (its live weights) or
+            one of its versions, ``wan-i2v/transformer@12``.
+        drain: finish what runs, take nothing new, and end.
+    """
+
+    serial: int
+    load: tuple[str, ...] = ()
+    unload: tuple[str, ...] = ()
+    drain: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the column keeps it."""
+        return {
+            "serial": self.serial,
+            "load": list(self.load),
+            "unload": list(self.unload),
+            "drain": self.drain,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Wanted:
+        return cls(values["serial"], tuple(values["load"]), tuple(values["unload"]), values["drain"])
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """What a worker says of itself.
 
@@ -28,11 +58,15 @@ class WorkerInfo:
         id: drawn per process.
         cards: card id to {"card_digest", "contract" (numeric contract, a mapping, for runs to be planned
             with), "contract_digest", "also_kept" (digests of further contracts it can keep), "weights"
-            (resident component to digest), "features" (what its cache of node results did)}. A worker that is
-            starting may not know its contract yet.
+            (resident component to digest), "resident" (`weights_key` of each set in memory), "bytes" (they
+            take), "running", "finished" (runs, now and since it started), "features" (what its cache of node
+            results did)}. A worker that is starting may not know its contract yet.
         state: ``starting``, ``ready``, ``draining`` or ``stopped``; ``idle`` if the worker does not say.
         started_at, heartbeat_at: seconds since the epoch; filled by the catalog.
         age: seconds since the last heartbeat, by the database's clock; filled by the catalog.
+        memory_bytes: that its runs may take, weights included; None: not known.
+        wanted: what an operator asked of it last; done_serial: the last such number it has done. Filled by
+            the catalog.
     """
 
     id: str
@@ -44,6 +78,14 @@ class WorkerInfo:
     started_at: float | None = None
     heartbeat_at: float | None = None
     age: float | None = None
+    memory_bytes: int | None = None
+    wanted: Wanted | None = None
+    done_serial: int = 0
+
+    @property
+    def resident(self) -> frozenset[str]:
+        """The `weights_key` of every set of weights in its memory."""
+        return frozenset(key for facts in self.cards.values() for key in facts.get("resident", ()))
 
     def alive(self, within_seconds: float = ALIVE_SECONDS) -> bool:
         """Not stopped, and heard of recently."""
@@ -60,7 +102,11 @@ _COLUMNS = (
     workers.c.started_at,
     workers.c.heartbeat_at,
     (now() - workers.c.heartbeat_at).label("age"),
+    workers.c.memory_bytes,
+    workers.c.wanted,
+    workers.c.done_serial,
 )
+_NOT_DONE = (workers.c.wanted, workers.c.done_serial)
 # Built once: every run that is planned asks who serves its card.
 _ALIVE = (
     select(*_COLUMNS)
@@ -84,25 +130,75 @@ class Workers:
             "cards": _plain(info.cards),
             "state": info.state,
             "heartbeat_at": now(),
+            "memory_bytes": info.memory_bytes,
         }
         statement = self._database.insert(workers).values(id=info.id, started_at=now(), **values)
         with self._database.write() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[workers.c.id], set_=values))
 
     def heartbeat(
-        self, worker_id: str, cards: Mapping[str, Mapping[str, Any]] | None = None, state: str | None = None
-    ) -> None:
-        """Say that the worker lives, and what changed about it. Raises UnknownReference if it never
-        registered."""
-        values: dict[str, Any] = {"heartbeat_at": now()}
-        if cards is not None:
-            values["cards"] = _plain(cards)
-        if state is not None:
-            values["state"] = state
+        self,
+        worker_id: str,
+        cards: Mapping[str, Mapping[str, Any]] | None = None,
+        state: str | None = None,
+        *,
+        memory_bytes: int | None = None,
+        done_serial: int | None = None,
+    ) -> Wanted | None:
+        """Say that the worker lives, and what changed about it.
+
+        Args:
+            done_serial: the number of what it was asked and has done.
+
+        Returns:
+            What is asked of it and not done yet.
+
+        Raises:
+            UnknownReference: it never registered.
+        """
+        given = {
+            "cards": None if cards is None else _plain(cards),
+            "state": state,
+            "memory_bytes": memory_bytes,
+            "done_serial": done_serial,
+        }
+        values = {name: value for name, value in given.items() if value is not None}
+        statement = update(workers).where(workers.c.id == worker_id).values(heartbeat_at=now(), **values)
         with self._database.write() as connection:
-            result = connection.execute(update(workers).where(workers.c.id == worker_id).values(**values))
-        if not result.rowcount:
+            row = connection.execute(statement.returning(*_NOT_DONE)).one_or_none()
+        if row is None:
             raise UnknownReference(f"no worker has the id {worker_id!r}: register it first")
+        return _open(*row)
+
+    def ask(
+        self, worker_id: str, *, load: Iterable[str] = (), unload: Iterable[str] = (), drain: bool = False
+    ) -> Wanted:
+        """Ask something of a worker, which does it at its next heartbeat or soon after. What was asked before
+        and is not done yet stays asked; of opposites the later counts.
+
+        Returns:
+            All that is asked of it now; it is done when the worker's `done_serial` has reached the serial.
+
+        Raises:
+            UnknownReference: there is no such worker.
+        """
+        load, unload = tuple(load), tuple(unload)
+        with self._database.write() as connection:
+            this = select(*_NOT_DONE).where(workers.c.id == worker_id).with_for_update()
+            row = connection.execute(this).one_or_none()
+            if row is None:
+                raise UnknownReference(f"no worker has the id {worker_id!r}: `mutoscope pool` lists them")
+            before = _open(*row) or Wanted(0)
+            wanted = Wanted(
+                serial=(row.wanted or {"serial": 0})["serial"] + 1,
+                load=_merged(before.load, load, unload),
+                unload=_merged(before.unload, unload, load),
+                drain=before.drain or drain,
+            )
+            connection.execute(
+                update(workers).where(workers.c.id == worker_id).values(wanted=wanted.to_dict())
+            )
+        return wanted
 
     def mark_stopped(self, worker_id: str) -> None:
         """The worker has ended."""
@@ -113,14 +209,14 @@ class Workers:
         """Newest heartbeat first."""
         query = select(*_COLUMNS).order_by(workers.c.heartbeat_at.desc(), workers.c.id.desc()).limit(limit)
         with self._database.glance() as connection:
-            return [WorkerInfo(*row) for row in connection.execute(query)]
+            return [_to_info(row) for row in connection.execute(query)]
 
     def alive(
         self, card: str | None = None, within_seconds: float = ALIVE_SECONDS
     ) -> builtins.list[WorkerInfo]:
         """Workers heard of within that time and not stopped; those serving a card, if asked."""
         with self._database.glance() as connection:
-            found = [WorkerInfo(*row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
+            found = [_to_info(row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
         return [worker for worker in found if card is None or card in worker.cards]
 
     def contract(self, card: str, within_seconds: float = ALIVE_SECONDS) -> dict[str, Any] | None:
@@ -135,6 +231,21 @@ class Workers:
                 if contract:
                     return dict(contract)
         return None
+
+
+def _to_info(row: Row[*tuple[Any, ...]]) -> WorkerInfo:
+    *facts, wanted, done = row
+    return WorkerInfo(*facts, Wanted.from_dict(wanted) if wanted else None, done)
+
+
+def _open(wanted: Mapping[str, Any] | None, done_serial: int) -> Wanted | None:
+    """What was asked, unless it is done."""
+    return Wanted.from_dict(wanted) if wanted and wanted["serial"] > done_serial else None
+
+
+def _merged(before: Iterable[str], more: Iterable[str], undone: Iterable[str]) -> tuple[str, ...]:
+    """Both in order, each once, without what the opposite was asked for."""
+    return tuple(name for name in dict.fromkeys((*before, *more)) if name not in set(undone))
 
 
 def _plain(cards: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -1,78 +1,27 @@
 """Workflow runs: one row per Prefect flow run of ours, so that the catalog can tell what asked for which run
-even when Prefect's own database is gone."""
+even when Prefect's own database is gone. Who executes one, and for how long, is in `workflow_leases`."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import select, update
 
 from mutoscope.platform.catalog.clock import now
-from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.tables import workflow_runs
-from mutoscope.platform.errors import UnknownReference
-from mutoscope.platform.ids import new_id
+from mutoscope.platform.catalog.workflow_leases import WorkflowLeases
+from mutoscope.platform.catalog.workflow_records import WorkflowRecord, WorkflowState, to_workflow_run
+from mutoscope.platform.errors import LeaseLost, UnknownReference
 from mutoscope.platform.refs import ArtifactRef
 
-WorkflowState = Literal["running", "succeeded", "failed", "cancelled", "crashed"]
+__all__ = ["WorkflowRecord", "WorkflowState", "Workflows", "to_workflow_run"]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowRecord:
-    """A row of `workflow_runs`. `outputs` maps names to digests; times are seconds since the epoch."""
-
-    id: str
-    workflow: str
-    parent_id: str | None
-    prefect_flow_run_id: str | None
-    parameters: Mapping[str, Any]
-    state: WorkflowState
-    outputs: Mapping[str, str] | None
-    error: Mapping[str, Any] | None
-    created_at: float
-    finished_at: float | None
-
-
-assert [field.name for field in fields(WorkflowRecord)] == list(workflow_runs.c.keys())
-
-
-def to_workflow_run(row: Row[*tuple[Any, ...]]) -> WorkflowRecord:
-    """The record of a whole row of `workflow_runs`."""
-    return WorkflowRecord(*row)
-
-
-class Workflows:
+class Workflows(WorkflowLeases):
     """`catalog.workflows`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def start(
-        self,
-        workflow: str,
-        parameters: Mapping[str, Any],
-        parent_id: str | None = None,
-        prefect_flow_run_id: str | None = None,
-    ) -> str:
-        """Open a workflow run, state ``running``; returns its id."""
-        run_id = new_id()
-        with self._database.write() as connection:
-            connection.execute(
-                insert(workflow_runs).values(
-                    id=run_id,
-                    workflow=workflow,
-                    parent_id=parent_id,
-                    prefect_flow_run_id=prefect_flow_run_id,
-                    parameters=dict(parameters),
-                    state="running",
-                    created_at=now(),
-                )
-            )
-        return run_id
 
     def finish(
         self,
@@ -81,21 +30,37 @@ class Workflows:
         *,
         outputs: Mapping[str, ArtifactRef] | None = None,
         error: Mapping[str, Any] | None = None,
+        holder: str | None = None,
     ) -> WorkflowRecord:
-        """Close the run. A later word corrects an earlier one: a run marked crashed may yet complete."""
+        """Close the run. A later word corrects an earlier one: a run marked crashed may yet complete.
+
+        Args:
+            holder: close it only while this process is the one that executes it.
+
+        Raises:
+            LeaseLost: another process has started it again; nothing is recorded.
+        """
         digests = {name: ref.digest for name, ref in outputs.items()} if outputs is not None else None
+        mine = [workflow_runs.c.holder == holder] if holder is not None else []
         with self._database.write() as connection:
-            connection.execute(
+            closed = connection.execute(
                 update(workflow_runs)
-                .where(workflow_runs.c.id == run_id)
+                .where(workflow_runs.c.id == run_id, *mine)
                 .values(
                     state=state,
                     outputs=digests,
                     error=dict(error) if error is not None else None,
                     finished_at=now(),
+                    lease_expires_at=None,
                 )
+            ).rowcount
+        record = self.get(run_id)
+        if not closed:
+            raise LeaseLost(
+                f"workflow run {run_id} was started again by {record.holder}: what {holder} made of it is "
+                "not its end"
             )
-        return self.get(run_id)
+        return record
 
     def get(self, run_id: str) -> WorkflowRecord:
         """Raises UnknownReference."""

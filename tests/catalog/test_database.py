@@ -131,6 +131,7 @@ def test_tables_say_what_they_hold() -> None:
     # Every table of the data model, no more.
     assert set(metadata.tables) == {
         "artifacts",
+        "attempts",
         "calls",
         "collections",
         "edges",
@@ -139,6 +140,7 @@ def test_tables_say_what_they_hold() -> None:
         "leases",
         "members",
         "pins",
+        "queues",
         "retention_rules",
         "runs",
         workers.name,
