@@ -15,6 +15,7 @@
     │   ├── StoreUnwritable
     │   ├── StoreUnavailable           the artifact store does not answer, or refuses to be read
     │   ├── ServerUnavailable          no orchestration server answers
+    │   │   └── AccessRefused          it answers, but not to these credentials
     │   └── NoWorker                   nobody serves the card; the run stays queued
     ├── ArtifactError
     │   ├── ArtifactMissing            catalogued, or asked for, but no bytes
@@ -29,6 +30,7 @@
         │   ├── ScoreTimeout           a reward card's time limit has passed
         │   └── TimeLimitExceeded      a run or a workflow took longer than it may
         └── RunCancelled
+            └── WorkflowCancelled      a whole workflow run, by its id or by whoever waited for it
 
 A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
 pickling and the trip through an orchestrator's state message unchanged.
@@ -122,6 +124,10 @@ class ServerUnavailable(InvalidInput):
     """No orchestration server answers at the configured address."""
 
 
+class AccessRefused(ServerUnavailable):
+    """The orchestration server answers, and refuses what this process says it is."""
+
+
 class NoWorker(InvalidInput):
     """No live worker serves the card. The run stays queued and will be taken when one starts."""
 
@@ -168,6 +174,10 @@ class RunFailed(RunError):
 
 class RunCancelled(RunError):
     """The run was cancelled."""
+
+
+class WorkflowCancelled(RunCancelled):
+    """The workflow run was cancelled, and what only it waited for with it."""
 
 
 class ScoreTimeout(RunFailed):

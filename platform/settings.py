@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -50,6 +50,28 @@ class Settings(BaseSettings):
     web_url: str = Field(
         "", description="Public base URL of the artifact gateway. Default: the running stack's."
     )
+    prefect_auth: SecretStr | None = Field(
+        None, description="user:password of the Prefect server: what it asks for, and what all of ours send."
+    )
+    prefect_keep: str = Field(
+        "90d",
+        description="How long Prefect keeps what has ended. The catalog keeps workflow runs for good.",
+    )
+    schedules: str = Field(
+        "",
+        description='What starts by itself, JSON: [{"workflow": "verify_store", "cron": "0 3 * * *"}].',
+    )
+    flows_at_once: int | None = Field(
+        None, ge=1, description="Quota of the flow pool, all hosts together. Default: none, or the UI's."
+    )
+    flows_per_host: int = Field(
+        16, ge=1, le=1000, description="Flow processes that one host runs at a time; more wait on the pool."
+    )
+    pages_url: str = Field(
+        "",
+        description="Public base URL of the store, for links to run pages where a proxy stands before it. "
+        "Default: the store's own address.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device of a worker; auto prefers CUDA."
     )
@@ -76,6 +98,18 @@ class Settings(BaseSettings):
     )
     run_pages: bool = Field(True, description="Write browse pages into the store when a workflow run ends.")
     max_attempts: int = Field(3, ge=1, description="Times a run is taken before it is given up.")
+    workflow_attempts: int = Field(
+        5, ge=1, description="Times a workflow run of the flow pool is started when its process dies."
+    )
+    run_time_limit_seconds: float | None = Field(
+        None, gt=0, description="How long one attempt of a run may take, unless it says so itself."
+    )
+    catalog_patience_seconds: float = Field(
+        120.0, ge=0, description="How long a workflow waits for a catalog that does not answer."
+    )
+    worker_patience_seconds: float = Field(
+        60.0, ge=0, description="How long a workflow waits for the worker of a card that is starting again."
+    )
 
     @model_validator(mode="before")
     @classmethod

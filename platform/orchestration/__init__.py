@@ -18,12 +18,14 @@
     selection      which weight versions a run pins where not the live ones
     weights        what a training made, as weight versions
     deployments    workflows on a work pool; the heartbeat automation
+    schedule       when a workflow starts by itself, as it is declared
+    schedules      the schedules of deployed workflows, at the server
     launch         starting a workflow by name, here or on the pool
     reaper         closing the records of workflow runs whose process died
     server         the Prefect server, or one line that says that nobody answers
     pool           the process pool in which submitted workflows run
     stack          the record of a running stack
 
-Only `workflow`, `engine_run`, `publish`, `deployments`, `pool`, `launch`, `reaper`, `server` import Prefect.
+Only `workflow`, `engine_run`, `publish`, `deployments`, `schedules`, `pool`, `launch`, `reaper`, `server` import Prefect.
 Only references pass through it; its rows are telemetry, the catalog is the truth.
 """

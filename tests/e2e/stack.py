@@ -16,7 +16,8 @@ from typing import Any
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog, RunRecord
-from mutoscope.platform.cli.services import free_port, get_json
+from mutoscope.platform.cli.api import get_json
+from mutoscope.platform.cli.services import free_port
 from mutoscope.platform.orchestration.stack import StackRecord, read_record
 from tests.support.deadline import until
 
