@@ -10,17 +10,18 @@ import contextlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from mutoscope.platform.engine.card import invalid_parameter
 from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow
+from mutoscope.platform.orchestration.kinds import Kind
 
 
 def parameter_model(fn: Callable[..., Any]) -> type[BaseModel]:
     """The model of `fn`'s parameters. Raises InvalidWorkflow unless all are named and annotated."""
-    hints = get_type_hints(fn, include_extras=True)
+    hints = annotations_of(fn)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(fn).parameters.items():
         if (
@@ -33,6 +34,17 @@ def parameter_model(fn: Callable[..., Any]) -> type[BaseModel]:
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[name] = (hints[name], default)
     return create_model(fn.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def annotations_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function as types. Raises InvalidWorkflow: one cannot be read where it stands."""
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        raise InvalidWorkflow(
+            f"{fn.__qualname__} has an annotation that cannot be read ({error}): "
+            "import or define its types at the top of the module, not under TYPE_CHECKING or in a function"
+        ) from None
 
 
 def check_names(owner: str, model: type[BaseModel], given: Mapping[str, Any]) -> None:
@@ -59,12 +71,31 @@ def validate(owner: str, model: type[BaseModel], given: Mapping[str, Any]) -> di
 
 def references(model: type[BaseModel]) -> dict[str, str]:
     """Names of the parameters that take an artifact, with its kind."""
-    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    properties: dict[str, dict[str, Any]] = model.model_json_schema().get("properties", {})
     return {
-        name: str(extra["artifact"])
-        for name, extra in extras.items()
-        if isinstance(extra, dict) and "artifact" in extra
+        name: str(way["artifact"])
+        for name, entry in properties.items()
+        for way in (entry, *entry.get("anyOf", ()))
+        if "artifact" in way
     }
+
+
+def artifact_parameters(model: type[BaseModel]) -> dict[str, str]:
+    """Names of the parameters for which the function gets references, in lists and mappings too, with their
+    kind.
+
+    Those are annotated with a `Kind`. A text that only says in its schema which kind it names stays a text.
+    """
+    marks = {name: _mark(field.rebuild_annotation()) for name, field in model.model_fields.items()}
+    return {name: mark.name for name, mark in marks.items() if mark is not None}
+
+
+def _mark(hint: Any) -> Kind | None:
+    """The kind's mark in an annotation, however deep."""
+    marks = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Kind)]
+    if marks:
+        return marks[0]
+    return next((mark for each in get_args(hint) if (mark := _mark(each)) is not None), None)
 
 
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
