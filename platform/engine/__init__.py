@@ -6,7 +6,7 @@ Declarations, without torch: a flow host validates a request and computes its me
     validation   what is refused before any work is done
     numerics     the numeric contract and the card digest, for memo keys
     rollout      what a rollout is asked for beyond serving
-    example      an example request for any card
+    example      an example request for any card; roles: what its inputs are called on record
 
 What executes.
 
@@ -25,6 +25,8 @@ Shared calls that keep bits.
 
     batching     rows of many steps in one call; calibration: which sizes agree; proofs: calls that showed it
     stable       leaf modules that fill up; leaf_probe: which of them need to
+    findings     what calibrations of several cards have in common
+    spot_check   whether an earlier calibration still holds; calibration_record: one as plain data
 
 Weights.
 

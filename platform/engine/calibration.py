@@ -8,29 +8,31 @@ agree; the largest group of agreeing sizes is used. With stable leaves that is u
 row included, so nothing is padded and a lone request costs what it did.
 
 What decides bits is recorded in the numeric contract, and so in every memo key: the calls that share, the
-size whose bits they have, and which leaves fill up to what. Equal machines find the same.
+size whose bits they have, and which leaves fill up to what. Equal machines find the same, however fast they
+are: what is measured is bounded by its amount, never by a clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mutoscope.platform import ids
 from mutoscope.platform.engine import stable
 from mutoscope.platform.engine.batching import Batcher, Mode, Row, Signature, Sizes, in_calls, signature
 from mutoscope.platform.engine.example import example_request
 from mutoscope.platform.engine.execution import is_out_of_memory
+from mutoscope.platform.engine.findings import Findings, call_digest
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.leaf_probe import LeafProbe
 from mutoscope.platform.engine.loop import WorkPlan
 from mutoscope.platform.engine.request import Request
-from mutoscope.platform.engine.stable import Unit
+from mutoscope.platform.engine.stable import Unit, leaves
 from mutoscope.platform.engine.walk import walk
 
 POOL = 4
@@ -41,6 +43,12 @@ SIGNATURES = 8
 every step has a shape of its own would otherwise be calibrated for ever."""
 
 STEPS = 3
+
+LARGE = 2**26
+"""Parameters behind a call from which on only `COARSE` sizes of it are measured: half the work, for at most a
+third of padding."""
+
+COARSE = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _LEAVES_DOMAIN = "mutoscope.stable-leaves/1"
 
@@ -102,49 +110,60 @@ OFF = Calibration(Mode.OFF)
 
 
 def calibrate(
-    instance: Instance, *, mode: Mode = Mode.BITWISE, most: int = 16, request: Request | None = None
+    instance: Instance,
+    *,
+    mode: Mode = Mode.BITWISE,
+    most: int = 16,
+    request: Request | None = None,
+    findings: Findings | None = None,
 ) -> Calibration:
     """Find out how a card's steps may share calls.
 
     Args:
         most: rows of the largest call to try.
         request: whose steps are calibrated; the card's example at the recipe's size if None.
+        findings: what earlier calibrations found under the same `most`; what this one does is added.
 
     Raises:
         InvalidInput: the card has no example request, and none is given.
     """
     if mode is not Mode.BITWISE or most < 2:
         return Calibration(mode if most > 1 else Mode.OFF, most)
+    known = Findings() if findings is None else findings
     with torch.inference_mode():
-        pools = _collect(instance, request or _example(instance))
+        pools = collect(instance, request or example_of(instance, num_inference_steps=STEPS))
         if not pools:
             return Calibration(Mode.OFF, remark="its steps offer no rows")
-        probe = LeafProbe(instance.components.values(), most)
-        with probe.listening():
-            for pool in pools:
+        probe = LeafProbe(instance.components.values(), most, known.units)
+        for pool in pools:
+            with probe.listening() as called:
                 for row in pool.rows:
                     pool.call(row)
-        return _measure(instance, pools, probe.found(), most)
+            pool.runs = _owners(instance, called)
+        known.add(Findings(units=probe.units))
+        return _measure(instance, pools, probe.found(), most, known)
 
 
 @dataclass(slots=True)
-class _Pool:
-    """Rows of steps that may share, of different steps and passes."""
+class Pool:
+    """Rows of steps that may share, of different steps and passes. `runs`: the components that they run."""
 
     name: Signature
     call: Callable[[Row], Any]
     rows: list[Row]
+    runs: list[Any] = field(default_factory=list)
 
 
-def _example(instance: Instance) -> Request:
+def example_of(instance: Instance, **wishes: Any) -> Request:
+    """The card's example request, with those of the parameters that it has."""
     known = instance.card.parameters.model_fields
-    steps: dict[str, Any] = {"num_inference_steps": STEPS} if "num_inference_steps" in known else {}
-    return example_request(instance.card, instance.recipe, **steps)
+    given = {name: value for name, value in wishes.items() if name in known}
+    return example_request(instance.card, instance.recipe, **given)
 
 
-def _collect(instance: Instance, request: Request) -> list[_Pool]:
+def collect(instance: Instance, request: Request) -> list[Pool]:
     """The rows of a request's steps, by call and signature."""
-    pools: dict[tuple[Any, Signature], _Pool] = {}
+    pools: dict[tuple[Any, Signature], Pool] = {}
 
     def run(plan: WorkPlan) -> Any:
         if plan.rows is None:
@@ -153,7 +172,7 @@ def _collect(instance: Instance, request: Request) -> list[_Pool]:
         key = plan.rows.call, name
         alike = {known for _, known in pools if known[0] == name[0]}
         if key in pools or len(alike | {name}) <= SIGNATURES:
-            pools.setdefault(key, _Pool(name, plan.rows.call, [])).rows.extend(plan.rows.make())
+            pools.setdefault(key, Pool(name, plan.rows.call, [])).rows.extend(plan.rows.make())
         return plan.run()
 
     walk(instance, request, run)
@@ -163,12 +182,19 @@ def _collect(instance: Instance, request: Request) -> list[_Pool]:
     return list(pools.values())
 
 
-def _measure(instance: Instance, pools: Sequence[_Pool], leaves: tuple[Unit, ...], most: int) -> Calibration:
-    stable.treat(instance.components.values(), leaves)
-    found: dict[Signature, set[int]] = {}
+def _owners(instance: Instance, called: set[int]) -> list[Any]:
+    """The components that the leaves belong to."""
+    return [part for part in instance.components.values() if not called.isdisjoint(leaves([part]))]
+
+
+def _measure(
+    instance: Instance, pools: Sequence[Pool], units: tuple[Unit, ...], most: int, known: Findings
+) -> Calibration:
+    stable.treat(instance.components.values(), units)
+    found: dict[Signature, frozenset[int]] = {}
     with stable.padding():
         for pool in pools:
-            sizes = _agreeing(pool, most)
+            sizes = _known_sizes(pool, most, known)
             found[pool.name] = found.get(pool.name, sizes) & sizes
     agreements = tuple(
         Agreement(kind, shape, Sizes(tuple(sorted(sizes))))
@@ -179,14 +205,31 @@ def _measure(instance: Instance, pools: Sequence[_Pool], leaves: tuple[Unit, ...
         return Calibration(Mode.OFF, remark=f"no two of the sizes 1 to {most} agree bit for bit")
     alone = [kind for (kind, _), sizes in found.items() if len(sizes) < 2]
     remark = f"steps that run alone: {', '.join(alone)}" if alone else ""
-    return Calibration(Mode.BITWISE, most, agreements, leaves, remark)
+    return Calibration(Mode.BITWISE, most, agreements, units, remark)
 
 
-def _agreeing(pool: _Pool, most: int) -> set[int]:
+def _known_sizes(pool: Pool, most: int, known: Findings) -> frozenset[int]:
+    """The agreeing sizes of a call, measured unless those of one like it are known."""
+    digest = call_digest(pool.call, pool.name, pool.rows[0], pool.runs)
+    if digest is None:
+        return _agreeing(pool, _sizes_to_try(pool, most))
+    if digest not in known.sizes:
+        known.sizes[digest] = _agreeing(pool, _sizes_to_try(pool, most))
+    return known.sizes[digest]
+
+
+def _sizes_to_try(pool: Pool, most: int) -> Sequence[int]:
+    modules = [part for part in pool.runs if isinstance(part, nn.Module)]
+    weights = sum(tensor.numel() for part in modules for tensor in part.parameters())
+    every = range(1, most + 1)
+    return every if weights < LARGE else sorted({size for size in COARSE if size < most} | {most})
+
+
+def _agreeing(pool: Pool, sizes: Iterable[int]) -> frozenset[int]:
     """The largest group of sizes under which every row has the same bits, in any slot and company; of those
     that the device has memory for."""
     groups: dict[tuple[str, ...], set[int]] = {}
-    for size in range(1, most + 1):
+    for size in sizes:
         try:
             bits = _bits(pool, size)
         except Exception as error:
@@ -196,10 +239,10 @@ def _agreeing(pool: _Pool, most: int) -> set[int]:
         if bits is not None:
             groups.setdefault(bits, set()).add(size)
     # Of equally large groups the one that was met first, which has the smallest size.
-    return max(groups.values(), key=len, default=set())
+    return frozenset(max(groups.values(), key=len, default=set()))
 
 
-def _bits(pool: _Pool, size: int) -> tuple[str, ...] | None:
+def _bits(pool: Pool, size: int) -> tuple[str, ...] | None:
     """A digest of each row's result in batches of `size`; None if it depends on slot or neighbours."""
     count = len(pool.rows)
     seen: list[set[str]] = [set() for _ in range(count)]

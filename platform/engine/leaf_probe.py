@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mutoscope.platform.engine.execution import is_out_of_memory
+from mutoscope.platform.engine.findings import LeafInput
 from mutoscope.platform.engine.stable import LeafKind, Unit, filled_up, leaves, rows_of
 
 SAMPLES, ELEMENTS = 4, 2**16
 """Inputs, and elements of inputs, that each kind of leaf is asked about at least, if it meets as many. Bits
 can agree by chance: two ways to compute an exponential differ for few of its arguments."""
+
+ENOUGH = 2**18
+"""Elements after which no further input is asked about, however few it were: a large model's one input has
+as many as a small one's hundred, and each costs fifty times its forward pass."""
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 """Batches that a leaf's input is repeated to."""
@@ -29,24 +35,33 @@ class LeafProbe:
 
     Args:
         most: rows of the largest call that is to be stable.
+        known: units of leaves that need not be asked any more.
+
+    Attributes:
+        units: rows that each leaf which was called fills up to, by its kind and input.
     """
 
-    def __init__(self, components: Iterable[Any], most: int) -> None:
+    def __init__(
+        self, components: Iterable[Any], most: int, known: Mapping[LeafInput, int] = MappingProxyType({})
+    ) -> None:
         self._leaves = leaves(components)
         self._kinds = {key: LeafKind.of(leaf) for key, leaf in self._leaves.items()}
         self._sizes = tuple(size for size in SIZES if size <= most)
-        self._asked: Counter[tuple[LeafKind, tuple[int, ...]]] = Counter()
-        self._elements: Counter[tuple[LeafKind, tuple[int, ...]]] = Counter()
-        self._units: dict[tuple[LeafKind, tuple[int, ...]], int] = {}
+        self._known = known
+        self._asked: Counter[LeafInput] = Counter()
+        self._elements: Counter[LeafInput] = Counter()
+        self._called: set[int] = set()
+        self.units: dict[LeafInput, int] = {}
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Inside, every leaf that is called is asked."""
+    def listening(self) -> Iterator[set[int]]:
+        """Inside, every leaf that is called is asked; their identities are in the set."""
         handles = [
             leaf.register_forward_pre_hook(self._ask, with_kwargs=True) for leaf in self._leaves.values()
         ]
+        self._called = set()
         try:
-            yield
+            yield self._called
         finally:
             for handle in handles:
                 handle.remove()
@@ -54,17 +69,24 @@ class LeafProbe:
     def found(self) -> tuple[Unit, ...]:
         """What is to be filled up, in a stable order."""
         return tuple(
-            sorted(Unit(kind, inner, rows) for (kind, inner), rows in self._units.items() if rows > 1)
+            sorted(Unit(kind, inner, rows) for (kind, inner), rows in self.units.items() if rows > 1)
         )
 
     def _ask(self, leaf: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._called.add(id(leaf))
         if len(args) != 1 or named or not isinstance(args[0], Tensor) or not args[0].dim():
             return
         key = self._kinds[id(leaf)], tuple(args[0].shape[1:])
-        if self._asked[key] < SAMPLES or self._elements[key] < ELEMENTS:
+        if key in self._known:
+            self.units[key] = self._known[key]
+        elif self._is_asked(key):
             self._asked[key] += 1
             self._elements[key] += args[0].numel()
-            self._units[key] = max(self._units.get(key, 1), _unit(leaf, args[0], self._sizes))
+            self.units[key] = max(self.units.get(key, 1), _unit(leaf, args[0], self._sizes))
+
+    def _is_asked(self, key: LeafInput) -> bool:
+        seen = self._elements[key]
+        return seen < ELEMENTS or (self._asked[key] < SAMPLES and seen < ENOUGH)
 
 
 def _unit(leaf: nn.Module, given: Tensor, sizes: Iterable[int]) -> int:
