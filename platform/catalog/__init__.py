@@ -9,10 +9,12 @@
                 made, impact, recipes and diff (answers), tree, prov and openlineage (how they are written)
     artifacts   weights   workers   workflows   incidents
     queues      what an operator holds back; pool: depths and rates per card
-    placement   which worker a run fits: what its weights are called, and their bytes
+    claiming    which run a worker takes next; residents: which weights are where
+    placement   what a run's weights are called, and their bytes
     attempts    times a run was taken and did not succeed
     waiting     callers that leave a run, each of them once
     workflow_leases  who executes a workflow run; workflow_records: its row
+    approvals   what workflows ask of people
     members     what an artifact cannot be read without
     bulk        all of these by the ten thousand: imports, archives
     transfer    the rows of a closure for another catalog; transfer_keys: which those are

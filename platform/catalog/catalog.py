@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mutoscope.platform.catalog import naming, schema
+from mutoscope.platform.catalog.approvals import Approvals
 from mutoscope.platform.catalog.artifacts import Artifacts
 from mutoscope.platform.catalog.audit import Audit
 from mutoscope.platform.catalog.bulk import Bulk
@@ -49,6 +50,7 @@ class Catalog:
         self.queues = Queues(database)
         self.pool = Pool(database)
         self.workflows = Workflows(database)
+        self.approvals = Approvals(database)
         self.lineage = Lineage(database)
         self.incidents = Incidents(database)
         self.calls = Calls(database)

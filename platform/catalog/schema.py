@@ -21,7 +21,7 @@ from sqlalchemy import Connection, column, inspect, select, table, text
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.errors import CatalogError, SchemaMismatch
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in `migrations/versions`; kept here so that opening a catalog need not import
 Alembic."""
 

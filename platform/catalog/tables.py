@@ -406,3 +406,33 @@ collections = Table(
     CheckConstraint("state in ('running', 'finished')", name="state"),
     Index(None, "started_at"),
 )
+
+approvals = Table(
+    "approvals",
+    metadata,
+    # One row per question of a workflow run, whatever attempt of it asks; written once, decided once.
+    Column("id", _ID, primary_key=True),
+    Column("workflow_run_id", _ID, ForeignKey("workflow_runs.id"), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("question", String(255), nullable=False),
+    Column("subjects", _JSON, nullable=False),  # digests of what is to be looked at
+    Column("asked_at", Double, nullable=False),
+    Column("decided_at", Double),
+    Column("approved", Boolean(create_constraint=False)),
+    Column("decided_by", String(255)),  # as they named themselves, or their account
+    Column("note", String(255)),
+    CheckConstraint(
+        "(decided_at is null) = (approved is null) and (decided_at is null) = (decided_by is null)",
+        name="decided",
+    ),
+    UniqueConstraint("workflow_run_id", "name"),
+)
+
+undecided = approvals.c.decided_at.is_(None)
+
+Index(
+    "ix_approvals_open",
+    approvals.c.asked_at,
+    sqlite_where=undecided,
+    postgresql_where=undecided,
+)

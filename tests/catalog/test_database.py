@@ -130,6 +130,7 @@ def test_closing_leaves_no_connection_open(catalog: Catalog) -> None:
 def test_tables_say_what_they_hold() -> None:
     # Every table of the data model, no more.
     assert set(metadata.tables) == {
+        "approvals",
         "artifacts",
         "attempts",
         "calls",
