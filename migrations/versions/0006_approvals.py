@@ -37,7 +37,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_approvals")),
         sa.UniqueConstraint("workflow_run_id", "name", name=op.f("uq_approvals_workflow_run_id_name")),
     )
-    undecided = sa.text("decided_at is null")
+    undecided = sa.text("decided_at IS NULL")
     op.create_index(
         "ix_approvals_open", "approvals", ["asked_at"], sqlite_where=undecided, postgresql_where=undecided
     )
