@@ -18,7 +18,7 @@ export PROMPT SEED OUTPUT
 
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo up down test test-slow lint types bench clean
+.PHONY: help install demo up down test test-slow test-fire lint types bench clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
@@ -42,10 +42,13 @@ down: $(STAMP)  ## Stop the stack that `make demo` left running.
 	MUTOSCOPE_HOME="$${MUTOSCOPE_HOME:-$(CURDIR)/.mutoscope}" $(BIN)/mutoscope down
 
 test: $(STAMP)  ## The whole suite, on JOBS cores: make test JOBS=1
-	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not fire" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP)  ## The longer proofs.
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-fire: $(STAMP)  ## Faults on a whole installation with two hosts; times of recovery land in tests/fire/results.
+	$(BIN)/python -m pytest -m fire -s $(ARGS) tests/fire
 
 lint: $(STAMP)  ## Style, formatting and layers.
 	$(BIN)/ruff check .

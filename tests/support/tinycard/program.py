@@ -19,6 +19,13 @@ from mutoscope.platform.errors import InvalidParameter
 
 _GATE_DEADLINE_S = 120.0
 
+JOURNAL = "TINYCARD_JOURNAL"
+"""Variable that names a file: each computed request adds a line to it, whatever becomes of its result. A
+witness of how often something was computed that asks no catalog.
+"""
+PACE = "TINYCARD_STEP_SECONDS"
+"""Variable that says how long each step keeps the device busy, as a model's step would."""
+
 
 def load(paths: Mapping[str, Path], *, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """The matrix."""
@@ -37,6 +44,7 @@ class TinyState(LoopState):
 
     latent: torch.Tensor | None = None
     parameters: Mapping[str, Any] | None = None
+    seed: int = 0
 
 
 class TinyLoop:
@@ -53,7 +61,7 @@ class TinyLoop:
         latent = torch.randn(4, 4, generator=generator)
         if slots.get("image") is not None:
             latent = latent + float(slots["image"].mean()) / 255
-        return TinyState(total=_steps(slots), latent=latent, parameters=request.parameters)
+        return TinyState(total=_steps(slots), latent=latent, parameters=request.parameters, seed=request.seed)
 
     def next(self, state: TinyState) -> WorkPlan | Done:
         if state.step == state.total:
@@ -65,12 +73,14 @@ class TinyLoop:
         state.step += 1
 
     def finalize(self, state: TinyState) -> Mapping[str, Any]:
+        _note(state.seed)
         return {"latent": state.latent}
 
     def _step(self, state: TinyState) -> torch.Tensor:
         assert state.parameters is not None
         assert state.latent is not None
         _misbehave(state.parameters, state.step)
+        time.sleep(float(os.environ.get(PACE, "0")))
         return torch.tanh(state.latent @ self.matrix)
 
 
@@ -92,6 +102,12 @@ def _misbehave(parameters: Mapping[str, Any], step: int) -> None:
             raise torch.OutOfMemoryError("tried to allocate 1.00 PiB")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _note(seed: int) -> None:
+    if path := os.environ.get(JOURNAL):
+        with open(path, "a") as journal:  # one short line in append mode: written whole
+            journal.write(f"{seed} {os.getpid()}\n")
 
 
 def _wait_at(gate: Path) -> None:

@@ -1,0 +1,117 @@
+"""A network link that can be cut: TCP relays on loopback to servers, all silenced together.
+
+A cut is what a pulled cable is to those who hold connections: nothing arrives any more, in either direction,
+and nobody is told. What was sent into it waits, and is delivered when the link is mended, however late; that
+is the worst a network does to a protocol of leases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Mapping
+
+_BUFFER = 64 << 10
+
+
+class Link:
+    """Relays to servers on loopback.
+
+    Args:
+        servers: port of each server, by a name of the caller's; `ports` has the relays' under the same names.
+    """
+
+    def __init__(self, servers: Mapping[str, int]) -> None:
+        self._whole = threading.Event()
+        self._whole.set()
+        self._relays = {name: _Relay(port, self._whole) for name, port in servers.items()}
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        return {name: relay.port for name, relay in self._relays.items()}
+
+    @property
+    def is_cut(self) -> bool:
+        return not self._whole.is_set()
+
+    @property
+    def passed(self) -> Mapping[str, int]:
+        """Bytes passed on so far, by server: whether anything went through lately."""
+        return {name: relay.passed for name, relay in self._relays.items()}
+
+    def cut(self) -> None:
+        """Silence, from the next piece on."""
+        self._whole.clear()
+
+    def mend(self) -> None:
+        """Deliver what waits, and everything after it."""
+        self._whole.set()
+
+    def close(self) -> None:
+        self.mend()
+        for relay in self._relays.values():
+            relay.close()
+
+
+class _Relay:
+    """One listening port, passed on to another."""
+
+    def __init__(self, target: int, whole: threading.Event) -> None:
+        self._target, self._whole = target, whole
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.passed = 0
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._accepting = threading.Thread(target=self._accept, name=f"relay-{target}", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join()
+        with self._lock:
+            for each in self._open:
+                _hang_up(each)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        self._whole.wait()
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            # As the kernel of a host without that server would say it.
+            client.close()
+            return
+        with self._lock:
+            self._open |= {client, server}
+        back = threading.Thread(target=self._pump, args=(server, client), daemon=True)
+        back.start()
+        self._pump(client, server)
+        back.join()
+        with self._lock:
+            self._open -= {client, server}
+        client.close()
+        server.close()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(_BUFFER):
+                self._whole.wait()
+                target.sendall(piece)
+                self.passed += len(piece)
+        # The end of a stream is no less silent than its bytes.
+        self._whole.wait()
+        _hang_up(target, socket.SHUT_WR)
+
+
+def _hang_up(open_socket: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    with contextlib.suppress(OSError):
+        open_socket.shutdown(how)
