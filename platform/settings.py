@@ -98,6 +98,12 @@ class Settings(BaseSettings):
     )
     run_pages: bool = Field(True, description="Write browse pages into the store when a workflow run ends.")
     max_attempts: int = Field(3, ge=1, description="Times a run is taken before it is given up.")
+    route_patience_seconds: float = Field(
+        2.0,
+        ge=0,
+        description="How long a run may wait for a worker that has its weights in memory, and how far runs of "
+        "equal weights may go before older ones.",
+    )
     workflow_attempts: int = Field(
         5, ge=1, description="Times a workflow run of the flow pool is started when its process dies."
     )

@@ -10,66 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, select, update
 
 from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.attempts import Outcome, add_attempt
+from mutoscope.platform.catalog.claiming import ANY, Claimant, take_next
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
 from mutoscope.platform.catalog.incidents import add_incident
 from mutoscope.platform.catalog.members import Members, record_members
 from mutoscope.platform.catalog.records import RenewResult, RunRecord, Standing
-from mutoscope.platform.catalog.tables import in_flight, runs
+from mutoscope.platform.catalog.residents import Residents
+from mutoscope.platform.catalog.tables import runs
 from mutoscope.platform.errors import InvalidParameter, LeaseLost
 from mutoscope.platform.refs import ArtifactRef
 
 _OWNED = and_(runs.c.id == bindparam("run"), runs.c.state == "running", runs.c.worker == bindparam("owner"))
 
-# A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again
-# would run it twice in one process.
-_EXPIRED = and_(
-    runs.c.state == "running", runs.c.lease_expires_at < now(), runs.c.worker != bindparam("owner")
-)
-_CLAIMABLE = and_(
-    in_flight,
-    or_(runs.c.state == "queued", _EXPIRED),
-    tuple_(runs.c.card, runs.c.contract).in_(bindparam("served", expanding=True)),
-    # For a card whose code digest the worker does not state, any code will do.
-    or_(
-        tuple_(runs.c.card, runs.c.card_digest).in_(bindparam("coded", expanding=True)),
-        runs.c.card.in_(bindparam("uncoded", expanding=True)),
-    ),
-)
-
-_ANY = select(runs.c.id).where(_CLAIMABLE).limit(1)
-_NEXT = (
-    select(runs)
-    .where(_CLAIMABLE)
-    .order_by(runs.c.priority.desc(), runs.c.created_at, runs.c.id)
-    .limit(1)
-    # Postgres: claimants pass each other. SQLite has one writer at a time anyway.
-    .with_for_update(skip_locked=True)
-)
-_NEXT_OF_OTHERS = _NEXT.where(
-    runs.c.priority == bindparam("level"),
-    or_(runs.c.workflow_run_id.is_(None), runs.c.workflow_run_id.not_in(bindparam("busy", expanding=True))),
-)
-_END = update(runs).where(runs.c.id == bindparam("run")).values(lease_expires_at=None, finished_at=now())
-_TAKE = (
-    update(runs)
-    .where(runs.c.id == bindparam("run"))
-    .values(
-        state="running",
-        attempt=runs.c.attempt + 1,
-        lease_expires_at=now() + bindparam("seconds"),
-        started_at=now(),
-        stage=None,
-        step=None,
-        total=None,
-    )
-    .returning(runs)
-)
 _RENEW = (
     update(runs)
     .where(
@@ -97,11 +55,16 @@ _EARLIER = (
 )
 
 
+PATIENCE_SECONDS = 2.0
+"""How long a young run may be left to a worker that has its weights; see `claiming`."""
+
+
 class Claims:
     """The worker's half of `catalog.runs`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._residents = Residents(database)
 
     def claim(
         self,
@@ -113,13 +76,15 @@ class Claims:
         card_digests: Mapping[str, str] | None = None,
         also: Iterable[tuple[str, str]] = (),
         busy: Iterable[str] = (),
+        resident: Iterable[str] | None = None,
+        memory_bytes: int | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> list[RunRecord]:
-        """Take up to `limit` runs: queued ones, and running ones whose lease ran out.
+        """Take up to `limit` runs: queued ones, and running ones whose lease ran out, in the order that
+        `claiming` explains.
 
-        By priority, then age; but of equal priority, runs of workflow runs that the worker does not serve yet
-        go first, so that one with a long queue does not keep the others out. A run that has used up its
-        attempts is failed instead, one whose cancellation was requested is cancelled. An idle call costs one
-        read and no lock.
+        A run that has used up its attempts is failed instead, one whose cancellation was requested is
+        cancelled. An idle call costs one read and no lock.
 
         Args:
             cards: card id to the digest of the numeric contract this worker runs it under. Other runs are
@@ -129,23 +94,32 @@ class Claims:
                 whatever its code.
             also: further pairs of card id, one of `cards`, and contract that this worker can keep.
             busy: workflow runs of which the worker serves a run.
+            resident: `weights_key` of each set of weights in its memory; None: it has no say in where runs
+                go.
+            memory_bytes: runs whose weights are larger are left alone; None: not known.
+            patience_seconds: how far residency may bend the order of age.
         """
         if not cards or limit < 1:
             return []
         if lease_seconds <= 0:
             raise InvalidParameter("lease_seconds", lease_seconds, "use a positive number of seconds")
         digests = card_digests or {}
-        which = {
-            "owner": worker_id,
-            "served": [*cards.items(), *also],
-            "coded": [(card, digests[card]) for card in cards if card in digests],
-            "uncoded": [card for card in cards if card not in digests],
-        }
+        claimant = Claimant(
+            worker=worker_id,
+            served=[*cards.items(), *also],
+            coded=[(card, digests[card]) for card in cards if card in digests],
+            uncoded=[card for card in cards if card not in digests],
+            resident=frozenset(resident or ()),
+            elsewhere=frozenset() if resident is None else self._residents.elsewhere(worker_id),
+            memory_bytes=memory_bytes,
+            patience=0.0 if resident is None else patience_seconds,
+        )
         with self._database.glance() as connection:
-            if connection.execute(_ANY, which).first() is None:
-                return []
+            found = connection.execute(ANY, claimant.parameters).first()
+        if found is None:
+            return []
         with self._database.write() as connection:
-            return _take_next(connection, which, lease_seconds, limit, set(busy))
+            return take_next(connection, claimant, lease_seconds, limit, set(busy), limited=found.limited)
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
         """Extend the leases of the worker's runs; says which are lost and which should stop."""
@@ -240,51 +214,6 @@ class Claims:
             if run.cancel_requested:
                 return _finish(connection, run_id, worker_id, "cancelled", error=None)
             return _requeue(connection, run_id, worker_id, attempt=run.attempt - 1)
-
-
-def _take_next(
-    connection: Connection, which: Mapping[str, Any], seconds: float, limit: int, busy: set[str]
-) -> list[RunRecord]:
-    """Take the next `limit` runs. Those that must not start again are settled on the way and do not count."""
-    taken: list[RunRecord] = []
-    while len(taken) < limit and (run := _due(connection, which, busy)) is not None:
-        if run.state == "running":
-            add_attempt(connection, run, "expired", _silence(run))
-        if not _settled(connection, run):
-            taken.append(_take(connection, run.id, which["owner"], seconds))
-            busy |= {run.workflow_run_id} if run.workflow_run_id else set()
-    return taken
-
-
-def _due(connection: Connection, which: Mapping[str, Any], busy: set[str]) -> RunRecord | None:
-    """The oldest claimable run of the highest priority that there is; of a workflow run that is busy only if
-    no other has one."""
-    row = connection.execute(_NEXT, which).one_or_none()
-    if row is not None and row.workflow_run_id in busy:
-        others = {**which, "level": row.priority, "busy": list(busy)}
-        row = connection.execute(_NEXT_OF_OTHERS, others).one_or_none() or row
-    return None if row is None else to_run(row)
-
-
-def _settled(connection: Connection, run: RunRecord) -> bool:
-    """End a claimable run that was cancelled by request, or whose last attempt went silent."""
-    if run.cancel_requested:
-        connection.execute(_END, {"run": run.id, "state": "cancelled"})
-        return True
-    if run.state == "running" and run.attempt >= run.max_attempts:
-        connection.execute(_END, {"run": run.id, "state": "failed", "error": run.error or _silence(run)})
-        return True
-    return False
-
-
-def _silence(run: RunRecord) -> dict[str, Any]:
-    last = ", the last" if run.attempt >= run.max_attempts else ""
-    message = f"its worker {run.worker} went silent in attempt {run.attempt}{last}"
-    return {"type": "LeaseExpired", "message": message}
-
-
-def _take(connection: Connection, run_id: str, worker_id: str, seconds: float) -> RunRecord:
-    return to_run(connection.execute(_TAKE, {"run": run_id, "worker": worker_id, "seconds": seconds}).one())
 
 
 def _owned(connection: Connection, run_id: str, worker_id: str) -> RunRecord:

@@ -18,8 +18,16 @@ from sqlalchemy import event, text
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.tables import metadata
 
-_IN_FLIGHT = {"ix_runs_queue", "uq_runs_memo_key_in_flight", "ix_workflow_runs_under_way"}
-"""Indexes that may be read from end to end: they hold what is in flight alone."""
+_IN_FLIGHT = {
+    "ix_runs_queue",
+    "uq_runs_memo_key_in_flight",
+    "ix_workflow_runs_under_way",
+    "ix_workflow_runs_crashed",
+}
+"""Indexes that may be read from end to end: they hold what is in flight alone, or has crashed."""
+
+_SMALL = {"queues"}
+"""Tables that may be read whole: a row per card about which an operator said something."""
 
 _BY_AGE = {f"ix_{table}_created_at" for table in metadata.tables} | {"ix_workers_heartbeat_at"}
 """Indexes that may be read from the newest on, by a statement that stops at a limit."""
@@ -82,7 +90,7 @@ def _sqlite_scans(driver: Any, statement: str, parameters: Any) -> list[str]:
     bad = []
     for step in steps:
         match = _STEP.match(step)
-        if match is None or match["what"].strip("()") in made or "subquery" in step:
+        if match is None or match["what"].strip("()") in made | _SMALL or "subquery" in step:
             continue
         scanned = match["how"] == "SCAN" and not _may_be_read(match["index"] or "", statement)
         if scanned or match["automatic"]:
@@ -105,8 +113,10 @@ def _scanned(node: Mapping[str, Any], statement: str) -> Iterator[str]:
     # A condition on another than the first column skips through the index, and so reads all its pages.
     narrowed = re.search(rf"\b{_FIRST_COLUMN.get(index, '')}\b", node.get("Index Cond", ""))
     whole = by_index and not narrowed and not _may_be_read(index, statement)
-    if whole or (kind == "Seq Scan" and node["Relation Name"] in metadata.tables):
-        yield f"{kind} on {node.get('Relation Name', '')} {index}".strip()
+    relation = node.get("Relation Name", "")
+    whole = whole or (kind == "Seq Scan" and relation in metadata.tables)
+    if whole and relation not in _SMALL:
+        yield f"{kind} on {relation} {index}".strip()
     for child in node.get("Plans", ()):
         yield from _scanned(child, statement)
 
