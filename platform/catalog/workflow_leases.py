@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, case, insert, or_, select, update
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -19,7 +19,7 @@ from mutoscope.platform.catalog.records import RenewResult
 from mutoscope.platform.catalog.tables import crashed, under_way, workflow_runs
 from mutoscope.platform.catalog.waiting import leave_all
 from mutoscope.platform.catalog.workflow_records import WorkflowRecord, to_workflow_run
-from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.errors import InvalidParameter, LeaseLost
 from mutoscope.platform.ids import new_id
 
 _THIS = workflow_runs.c.id == bindparam("run")
@@ -27,23 +27,38 @@ _EXPIRED = and_(under_way, workflow_runs.c.lease_expires_at < now())
 _LEASE = now() + bindparam("seconds")
 
 _INSERT = insert(workflow_runs).values(state="running", created_at=now())
-_AGAIN = (
-    update(workflow_runs)
+_EARLIER = (
+    select(workflow_runs.c.id, workflow_runs.c.holder, and_(under_way, ~_EXPIRED).label("live"))
     .where(
         workflow_runs.c.prefect_flow_run_id == bindparam("flow_run"),
         workflow_runs.c.workflow == bindparam("name"),
-        workflow_runs.c.state.in_(("running", "crashed")),
-        # Whoever holds no lease is not watched over, so nobody can tell whether it lives.
+        # One that never had a holder is not watched over, so nobody can tell whether it lives.
         workflow_runs.c.holder.is_not(None),
     )
+    .order_by(workflow_runs.c.created_at.desc(), workflow_runs.c.id.desc())
+    .limit(1)
+    .with_for_update()
+)
+_GOES_ON = or_(
+    # Suspended, or the start of this very process whose answer was lost on the way.
+    and_(under_way, workflow_runs.c.lease_expires_at.is_(None)),
+    workflow_runs.c.holder == bindparam("owner"),
+)
+_AGAIN = (
+    update(workflow_runs)
+    .where(_THIS)
     .values(
         state="running",
-        attempt=workflow_runs.c.attempt + 1,
+        attempt=workflow_runs.c.attempt + case((_GOES_ON, 0), else_=1),
+        holder=bindparam("owner"),
+        lease_expires_at=_LEASE,
+        # Wanted again; but a wish to stop that nobody has heeded yet holds for the next attempt too.
+        cancel_requested=and_(
+            workflow_runs.c.cancel_requested, workflow_runs.c.state.in_(("running", "crashed"))
+        ),
         outputs=None,
-        error=None,
-        finished_at=None,
+        finished_at=None,  # the error stays, until this attempt has an end of its own
     )
-    .returning(workflow_runs.c.id)
 )
 _PARENT = (
     select(workflow_runs.c.cancel_requested)
@@ -61,6 +76,17 @@ _RENEW = (
     )
     .values(lease_expires_at=_LEASE)
     .returning(workflow_runs.c.id, workflow_runs.c.cancel_requested)
+)
+_RECLAIM = (
+    update(workflow_runs)
+    .where(_THIS, workflow_runs.c.state == "crashed", workflow_runs.c.holder == bindparam("owner"))
+    .values(state="running", error=None, finished_at=None, lease_expires_at=_LEASE)
+)
+_PARK = update(workflow_runs).where(_THIS, under_way).values(lease_expires_at=None)
+_HAND_BACK = (
+    update(workflow_runs)
+    .where(_THIS, under_way, workflow_runs.c.holder == bindparam("owner"))
+    .values(lease_expires_at=now(), attempt=workflow_runs.c.attempt - 1)
 )
 _OVERDUE = select(workflow_runs).where(_EXPIRED).order_by(workflow_runs.c.created_at)
 _DECLARE_CRASHED = (
@@ -108,9 +134,9 @@ class WorkflowLeases:
     ) -> str:
         """Open a workflow run, state ``running``; returns its id.
 
-        When the same Prefect flow run was started before, with a holder, and has not ended or has crashed,
-        its row is opened again as the next attempt. The recorded parameters stay, drawn seed and all, so
-        whoever executes it must read them from there.
+        When the same Prefect flow run was started before, its row is opened again as the next attempt: its
+        process died, or somebody retried it. The recorded parameters stay, drawn seed and all, so whoever
+        executes it must read them from there.
 
         Args:
             holder: the process that executes it. lease_seconds: how long it is believed to live without a
@@ -118,6 +144,9 @@ class WorkflowLeases:
             max_attempts: times it may be started before it is given up.
             time_limit_seconds: how long one attempt may take.
             prefect_deployment: what launched it.
+
+        Raises:
+            LeaseLost: another process executes that flow run.
         """
         if (holder is None) != (lease_seconds is None):
             raise InvalidParameter("lease_seconds", lease_seconds, "a holder needs a lease, and a lease one")
@@ -158,6 +187,24 @@ class WorkflowLeases:
             rows = connection.execute(_RENEW, parameters).all()
         kept = frozenset(row.id for row in rows)
         return RenewResult(wanted - kept, frozenset(row.id for row in rows if row.cancel_requested))
+
+    def reclaim(self, run_id: str, holder: str, lease_seconds: float) -> bool:
+        """Go on with a run that was declared crashed, and not started by anybody else: its holder was merely
+        silent. False when it cannot be had back."""
+        with self._database.write() as connection:
+            back = {"run": run_id, "owner": holder, "seconds": lease_seconds}
+            return connection.execute(_RECLAIM, back).rowcount == 1
+
+    def park(self, run_id: str) -> None:
+        """The run is suspended: no process executes it, and none is missed until one starts it again."""
+        with self._database.write() as connection:
+            connection.execute(_PARK, {"run": run_id})
+
+    def hand_back(self, run_id: str, holder: str) -> None:
+        """Its process was told to end: whoever watches over leases need not wait. Does not count as an
+        attempt."""
+        with self._database.write() as connection:
+            connection.execute(_HAND_BACK, {"run": run_id, "owner": holder})
 
     def expired(self, limit: int = 100) -> builtins.list[WorkflowRecord]:
         """Those whose holder went silent, oldest first."""
@@ -218,11 +265,16 @@ class WorkflowLeases:
 def _start_again(
     connection: Connection, flow_run: str, workflow: str, lease: Mapping[str, Any]
 ) -> str | None:
-    parameters = {"flow_run": flow_run, "name": workflow, **lease}
-    found: str | None = connection.execute(
-        _AGAIN.values(lease_expires_at=_LEASE), parameters
-    ).scalar_one_or_none()
-    if found is not None:
-        # Whatever the attempt before still waited for has lost its caller; the runs go on for this one.
-        leave_all(connection, [found], cancel=False)
+    earlier = connection.execute(_EARLIER, {"flow_run": flow_run, "name": workflow}).one_or_none()
+    if earlier is None:
+        return None
+    if earlier.live and earlier.holder != lease["holder"]:
+        raise LeaseLost(
+            f"workflow run {earlier.id} is executed by {earlier.holder}: a second process must leave it alone"
+        )
+    found: str = earlier.id
+    owner = {"run": found, "owner": lease["holder"], "seconds": lease["seconds"]}
+    connection.execute(_AGAIN, owner)
+    # Whatever the attempt before still waited for has lost its caller; the runs go on for this one.
+    leave_all(connection, [found], cancel=False)
     return found

@@ -39,6 +39,8 @@ async def engine_run(
     seed: int | None = None,
     profile: Profile = Profile.SERVE,
     weights: Weights = (),
+    priority: int | None = None,
+    time_limit: float | None = None,
     **given: Any,
 ) -> dict[str, ArtifactRef]:
     """Run a card at its live weights and return its outputs by slot.
@@ -51,21 +53,27 @@ async def engine_run(
         seed: 0 <= seed < 2**63; drawn and recorded when None.
         weights: versions to use instead of the live ones, such as {"transformer": "@12"} or "@candidate";
             see `selection`.
+        priority: higher is claimed first; None: that of the workflow, which a tag of its flow run says
+            (``priority=5``).
+        time_limit: seconds that one attempt may take on a worker, waiting not counted; None: what the
+            settings say.
         given: the card's input slots (references or their text) and parameters; None means "not given".
 
     Raises:
         InvalidWorkflow: the executing workflow does not declare that it requires the card.
         InvalidInput: the card, an input or a parameter is wrong; see `plan_run`.
-        NoWorker: nobody serves the card now; the run stays queued.
-        RunFailed, RunCancelled: how the run ended.
+        NoWorker: nobody serves the card; the run stays queued.
+        RunFailed, RunCancelled: how the run ended. TimeLimitExceeded: it took too long.
+        CatalogUnavailable: the catalog did not answer for longer than it is waited for.
     """
     context = current_workflow.get()
     if context is not None:
         context.require(card_id)
+    chosen = {"weights": weights or None, "priority": priority, "time_limit": time_limit}
+    # What is not chosen is left out: the UI shows a task's parameters.
+    request = {"seed": seed, **{name: value for name, value in chosen.items() if value is not None}, **given}
     if FlowRunContext.get() is None:
-        outcome = await submit_run(card_id, seed=seed, profile=profile, weights=weights, **given)
-        return outcome.outputs
-    request = {"seed": seed, **({"weights": weights} if weights else {}), **given}
+        return (await submit_run(card_id, profile=profile, **request)).outputs
     # Each tag of a task run costs a question about concurrency limits; the flow run's tags say enough.
     with TagsContext(current_tags=set()):
         state = await _task(card_id, request, profile)

@@ -18,13 +18,13 @@ from mutoscope.platform.orchestration.registry import Workflow, discover
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.selection import pins_of, to_tags
 from mutoscope.platform.orchestration.server import prefect_client, quiet_console
-from mutoscope.platform.orchestration.workflow import TAG, as_outputs
+from mutoscope.platform.orchestration.workflow import TAG
 from mutoscope.platform.refs import ArtifactRef
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOutcome:
-    """A workflow that succeeded: its row in the catalog, and its outputs by name."""
+    """A workflow that succeeded: its row in the catalog, and the artifacts among its outputs by name."""
 
     run_id: str
     outputs: dict[str, ArtifactRef]
@@ -90,7 +90,7 @@ async def run_workflow(
         raise RunError(
             f"workflow {found.name} ended without being recorded: look at its flow run in the Prefect UI"
         )
-    return WorkflowOutcome(run_ids[0], as_outputs(result))
+    return WorkflowOutcome(run_ids[0], found.outputs.of(found.id, result).artifacts)
 
 
 async def submit_workflow(name: str, given: Mapping[str, Any], *, weights: Sequence[str] = ()) -> str:

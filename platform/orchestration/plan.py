@@ -6,8 +6,9 @@ explains itself field by field, and a replay needs nothing else.
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,9 +20,11 @@ from mutoscope.platform.catalog import RunSpec
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
 from mutoscope.platform.engine.request import Profile
+from mutoscope.platform.engine.roles import role
 from mutoscope.platform.engine.validation import check_seed
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.orchestration.importing import read_recipe
+from mutoscope.platform.orchestration.launch_tags import check_priority
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.selection import Pins, Weights, digests_of, select
 from mutoscope.platform.refs import ArtifactRef
@@ -38,6 +41,25 @@ class Origin:
     prefect_task_run_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Queueing:
+    """How a run is queued and how long it may take; no part of the key. Of equal runs that share a
+    computation, the first decides the limit and the most urgent the place.
+
+    Attributes:
+        priority: higher is claimed first.
+        time_limit: seconds that one attempt may take on a worker; None: what the settings say.
+    """
+
+    priority: int = 0
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_priority(self.priority)
+        if self.time_limit is not None and not 0 < self.time_limit < math.inf:
+            raise InvalidParameter("time_limit", self.time_limit, "use a positive number of seconds")
+
+
 def plan_run(
     runtime: Runtime,
     card_id: str,
@@ -48,6 +70,8 @@ def plan_run(
     origin: Origin = Origin(),
     weights: Weights = (),
     pins: Pins = MappingProxyType({}),
+    queueing: Queueing = Queueing(),
+    draw: Callable[[], int] | None = None,
 ) -> RunSpec:
     """The run of `card_id` at its live weights, apart from those that are selected.
 
@@ -57,6 +81,7 @@ def plan_run(
         seed: 0 <= seed < 2**63, or None to draw one; a card that draws nothing takes none.
         weights: versions selected for this run; see `selection`.
         pins: digests that a workflow was started with, which `weights` goes before.
+        draw: where a seed that is not given comes from; at random by default.
 
     Raises:
         UnknownCard, InvalidParameter: as the card judges the request.
@@ -80,15 +105,19 @@ def plan_run(
         "weights": pinned,
         "inputs": {slot: ref.digest for slot, ref in inputs.items()},
         "parameters": card.resolve(values, recipe, profile),
-        "seed": _seed(card, seed),
+        "seed": _seed(card, seed, draw or draw_seed),
         "profile": profile.value,
         "numeric": contract,
     }
-    return spec_of(runtime, key_parts, inputs, origin)
+    return spec_of(runtime, key_parts, inputs, origin, queueing)
 
 
 def spec_of(
-    runtime: Runtime, key_parts: Mapping[str, Any], inputs: Mapping[str, ArtifactRef], origin: Origin
+    runtime: Runtime,
+    key_parts: Mapping[str, Any],
+    inputs: Mapping[str, ArtifactRef],
+    origin: Origin,
+    queueing: Queueing = Queueing(),
 ) -> RunSpec:
     """The run that key parts describe; both a fresh plan and a replay come through here."""
     return RunSpec(
@@ -106,12 +135,14 @@ def spec_of(
         workflow_run_id=origin.workflow_run_id,
         prefect_flow_run_id=origin.prefect_flow_run_id,
         prefect_task_run_id=origin.prefect_task_run_id,
+        priority=queueing.priority,
         max_attempts=runtime.settings.max_attempts,
+        time_limit_seconds=queueing.time_limit or runtime.settings.run_time_limit_seconds,
     )
 
 
 def _inputs(runtime: Runtime, card: Card, values: dict[str, Any]) -> dict[str, ArtifactRef]:
-    """Takes the card's input slots out of `values` and resolves them."""
+    """Takes the card's input slots out of `values` and resolves them, by role."""
     inputs = {}
     for slot in card.inputs:
         value = values.pop(slot.name, None)
@@ -121,15 +152,24 @@ def _inputs(runtime: Runtime, card: Card, values: dict[str, Any]) -> dict[str, A
                     slot.name, None, f"{card.id} needs an artifact of kind {slot.kind} here"
                 )
             continue
-        if not isinstance(value, ArtifactRef | str):
-            raise InvalidParameter(slot.name, value, f"use a reference such as {slot.kind}:3fa9c1")
-        ref = runtime.catalog.artifacts.resolve(value) if isinstance(value, str) else value
-        if ref.kind != slot.kind:
-            raise InvalidParameter(
-                slot.name, str(ref), f"{card.id} needs an artifact of kind {slot.kind} here"
-            )
-        inputs[slot.name] = ref
+        if not slot.many:
+            inputs[slot.name] = _input(runtime, card, slot.name, slot.kind, value)
+            continue
+        if not isinstance(value, list | tuple) or not value:
+            raise InvalidParameter(slot.name, value, f"use a list of one {slot.kind} or more")
+        for ordinal, each in enumerate(value):
+            name = role(slot, ordinal)
+            inputs[name] = _input(runtime, card, name, slot.kind, each)
     return inputs
+
+
+def _input(runtime: Runtime, card: Card, name: str, kind: str, value: Any) -> ArtifactRef:
+    if not isinstance(value, ArtifactRef | str):
+        raise InvalidParameter(name, value, f"use a reference such as {kind}:3fa9c1")
+    ref = runtime.catalog.artifacts.resolve(value) if isinstance(value, str) else value
+    if ref.kind != kind:
+        raise InvalidParameter(name, str(ref), f"{card.id} needs an artifact of kind {kind} here")
+    return ref
 
 
 def _recipe(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
@@ -149,10 +189,10 @@ def _read_recipe(runtime: Runtime, card: Card, digest: str) -> Recipe:
     return read_recipe(runtime.store, card, digest)
 
 
-def _seed(card: Card, seed: int | None) -> int:
+def _seed(card: Card, seed: int | None, draw: Callable[[], int]) -> int:
     """The run's seed. A card that draws nothing has 0, so that equal requests share one computation."""
     if card.seeded:
-        return draw_seed() if seed is None else check_seed(seed)
+        return draw() if seed is None else check_seed(seed)
     if seed:
         raise InvalidParameter("seed", seed, f"leave it out: {card.id} draws nothing at random")
     return 0

@@ -5,6 +5,10 @@ Workflow ids are dotted ("image_video.t2i_i2v") and share one namespace with car
 registers them. `discover` imports the modules that installed distributions name in the entry point group
 ``mutoscope.workflows``, and those of ``MUTOSCOPE_WORKFLOWS``, a comma-separated list for workflows that are
 not packaged.
+
+A declaration is refused at once if its id or name is malformed or taken, or if it closes a cycle. What it
+requires may be declared by a module that is imported later, so that is asked when all have been: by
+`discover`, by a deployment and by every execution.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from mutoscope.platform.orchestration import signature
 if TYPE_CHECKING:
     from prefect import Flow
 
+    from mutoscope.platform.orchestration.outputs import Outputs
+    from mutoscope.platform.orchestration.schedule import Schedule
+
 ENTRY_POINT_GROUP = "mutoscope.workflows"
 VARIABLE = "MUTOSCOPE_WORKFLOWS"
 
@@ -44,7 +51,11 @@ class Workflow:
         requires: ids of the cards and workflows it may run.
         entrypoint: "package.module.attribute" of the flow, from which a deployment loads it.
         parameters: model of its parameters.
+        outputs: what it returns.
         flow: the Prefect flow.
+        schedules: when it starts by itself, unless an operator says otherwise.
+        most_running: how many of its runs may be under way at a time; more wait. None: as many as there are.
+        time_limit: seconds that one execution may take; None: as long as it needs.
     """
 
     id: str
@@ -53,7 +64,11 @@ class Workflow:
     requires: tuple[str, ...]
     entrypoint: str
     parameters: type[BaseModel]
+    outputs: Outputs
     flow: Flow[..., Any]
+    schedules: tuple[Schedule, ...] = ()
+    most_running: int | None = None
+    time_limit: float | None = None
 
     def validate(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Validated parameters, defaults filled in. Raises InvalidParameter."""
@@ -64,6 +79,11 @@ class Workflow:
         """Parameters that take an artifact, and of which kind: those whose schema says `"artifact": kind`."""
         return signature.references(self.parameters)
 
+    @property
+    def artifact_parameters(self) -> dict[str, str]:
+        """Parameters that the function gets as references, and of which kind."""
+        return signature.artifact_parameters(self.parameters)
+
     def coerce(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Command-line texts as values; what cannot be read stays text, for `validate` to refuse."""
         return signature.coerce(self.parameters, texts)
@@ -71,9 +91,15 @@ class Workflow:
 
 @dataclass(slots=True)
 class Registry:
-    """Workflows by id. `card_ids` tells the other half of the namespace."""
+    """Workflows by id.
+
+    Attributes:
+        card_ids: the other half of the namespace.
+        complete: imports the modules that may declare further ones; called before something is missed.
+    """
 
     card_ids: Callable[[], Iterable[str]] = cards
+    complete: Callable[[], object] = field(default=lambda: None)
     _by_id: dict[str, Workflow] = field(default_factory=dict)
 
     def register(self, workflow: Workflow) -> None:
@@ -96,9 +122,12 @@ class Registry:
 
     def get(self, name: str) -> Workflow:
         """The workflow of that id or name. Raises UnknownWorkflow, which lists what there is."""
-        for workflow in self._by_id.values():
-            if name in (workflow.id, workflow.name):
-                return workflow
+        found = self._find(name)
+        if found is None:
+            self.complete()
+            found = self._find(name)
+        if found is not None:
+            return found
         known = ", ".join(sorted(workflow.name for workflow in self._by_id.values())) or "none is registered"
         raise UnknownWorkflow(f"workflow {name!r} is unknown: use one of {known}")
 
@@ -106,25 +135,30 @@ class Registry:
         """Every workflow by id."""
         return MappingProxyType(self._by_id)
 
-    def check_requirements(self, workflow: Workflow) -> None:
-        """Raise InvalidWorkflow when it requires, directly or not, what is neither card nor workflow.
+    def id_of(self, flow: object) -> str:
+        """The id of the workflow that a flow is. Raises InvalidWorkflow: it is none that is registered."""
+        for workflow in self._by_id.values():
+            if workflow.flow is flow:
+                return workflow.id
+        raise InvalidWorkflow(f"{flow!r} is no workflow of this registry: require it by its id")
 
-        Not done at registration: a requirement may be declared by a module that is imported later.
-        """
-        known, pending = set(self.card_ids()), [workflow]
-        seen: set[str] = set()
-        while pending:
-            current = pending.pop()
-            seen.add(current.id)
-            for required in current.requires:
-                if required in self._by_id:
-                    pending += [self._by_id[required]] if required not in seen else []
-                elif required not in known:
-                    choices = ", ".join(sorted((*known, *self._by_id)))
-                    raise InvalidWorkflow(
-                        f"workflow {current.id!r} requires {required!r}, which is no card or workflow: "
-                        f"use {choices}"
-                    )
+    def check_all(self) -> None:
+        """Raise InvalidWorkflow when any workflow requires what does not exist."""
+        for workflow in list(self._by_id.values()):
+            self.check_requirements(workflow)
+
+    def check_requirements(self, workflow: Workflow) -> None:
+        """Raise InvalidWorkflow when it requires, directly or not, what is neither card nor workflow."""
+        if self._missing(workflow) is None:
+            return
+        self.complete()
+        missing = self._missing(workflow)
+        if missing is not None:
+            owner, required = missing
+            choices = ", ".join(sorted((*self.card_ids(), *self._by_id)))
+            raise InvalidWorkflow(
+                f"workflow {owner!r} requires {required!r}, which is no card or workflow: use {choices}"
+            )
 
     def cards_of(self, workflow: Workflow) -> set[str]:
         """Ids of the cards that a workflow may run, itself or through others."""
@@ -138,6 +172,23 @@ class Registry:
                     seen.add(required)
                     pending.append(self._by_id[required])
         return cards
+
+    def _find(self, name: str) -> Workflow | None:
+        return next((each for each in self._by_id.values() if name in (each.id, each.name)), None)
+
+    def _missing(self, workflow: Workflow) -> tuple[str, str] | None:
+        """A workflow, this one or one below, and what it requires in vain."""
+        known, pending = set(self.card_ids()), [workflow]
+        seen: set[str] = set()
+        while pending:
+            current = pending.pop()
+            seen.add(current.id)
+            for required in current.requires:
+                if required in self._by_id:
+                    pending += [self._by_id[required]] if required not in seen else []
+                elif required not in known:
+                    return current.id, required
+        return None
 
     def _check_spelling(self, workflow: Workflow) -> None:
         if not _ID.fullmatch(workflow.id):
@@ -183,15 +234,11 @@ class Registry:
         visit(workflow)
 
 
-REGISTRY = Registry()
-"""The process's workflows."""
-
-
-def discover() -> Registry:
-    """The process's registry, after importing every module that is named to hold workflows.
+def import_modules() -> None:
+    """Import every module that is named to hold workflows.
 
     Raises:
-        InvalidWorkflow: a named module cannot be imported, or declares something that does not hold.
+        InvalidWorkflow: one cannot be imported, or declares something that does not hold.
     """
     installed = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
     named = (module.strip() for module in os.environ.get(VARIABLE, "").split(","))
@@ -202,4 +249,18 @@ def discover() -> Registry:
             raise InvalidWorkflow(
                 f"workflow module {module!r} cannot be imported ({error}): install it, or mend {VARIABLE}"
             ) from error
+
+
+REGISTRY = Registry(complete=import_modules)
+"""The process's workflows."""
+
+
+def discover() -> Registry:
+    """The process's registry, with every workflow there is, each of which has what it requires.
+
+    Raises:
+        InvalidWorkflow: a named module cannot be imported, or declares something that does not hold.
+    """
+    import_modules()
+    REGISTRY.check_all()
     return REGISTRY

@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from mutoscope.platform.catalog import RunRecord, RunSpec
 from mutoscope.platform.catalog.records import Disposition
 from mutoscope.platform.catalog.runs import Present
 from mutoscope.platform.engine.request import Profile
-from mutoscope.platform.errors import MutoscopeError, NoWorker, RunCancelled, RunFailed, ScoreTimeout
-from mutoscope.platform.orchestration.context import current_workflow, observer
-from mutoscope.platform.orchestration.plan import Origin, plan_run
+from mutoscope.platform.errors import (
+    CatalogUnavailable,
+    MutoscopeError,
+    NoWorker,
+    RunCancelled,
+    RunFailed,
+    ScoreTimeout,
+    TimeLimitExceeded,
+)
+from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer
+from mutoscope.platform.orchestration.patience import Patience
+from mutoscope.platform.orchestration.plan import Origin, Queueing, draw_seed, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.selection import Weights
 from mutoscope.platform.refs import ArtifactRef
@@ -29,6 +39,8 @@ from mutoscope.platform.refs import ArtifactRef
 _PATIENCE = 0.02
 """A waiter looks again after this share of its wait so far: at most 2 % of a run is lost to polling."""
 _SLOWEST_POLL = 0.5
+_LAST_WORD_SECONDS = 5.0
+_log = logging.getLogger("mutoscope.submit")
 _BRISK_SECONDS = 0.2
 
 
@@ -48,6 +60,8 @@ async def submit_run(
     profile: Profile = Profile.SERVE,
     origin: Origin | None = None,
     weights: Weights = (),
+    priority: int | None = None,
+    time_limit: float | None = None,
     **given: Any,
 ) -> Outcome:
     """Run a card at its live weights and wait for the outputs.
@@ -56,16 +70,21 @@ async def submit_run(
         seed: drawn when None, and recorded either way.
         weights: versions to use instead of the live ones, such as {"transformer": "@12"} or "@candidate";
             see `selection`.
+        priority: higher is claimed first; that of the workflow around it when None.
+        time_limit: seconds that one attempt may take on a worker.
         given: the card's input slots and parameters.
 
     Raises:
-        NoWorker: nobody serves the card now; the run stays queued.
-        RunFailed, RunCancelled: how the run ended.
+        NoWorker: nobody serves the card, and nobody is expected back; the run stays queued.
+        RunFailed, RunCancelled: how the run ended. TimeLimitExceeded: it took too long.
+        CatalogUnavailable: the catalog did not answer for longer than it is waited for.
         InvalidInput: see `plan_run`.
     """
     runtime = get_runtime()
     context = current_workflow.get()
     origin = origin or Origin(workflow_run_id=context.run_id if context else None)
+    if priority is None:
+        priority = context.priority if context else 0
     plan = partial(
         plan_run,
         runtime,
@@ -76,6 +95,8 @@ async def submit_run(
         origin=origin,
         weights=weights,
         pins=context.pins if context else {},
+        queueing=Queueing(priority, time_limit),
+        draw=_drawing(context, card_id, given),
     )
     return await _run(runtime, plan, runtime.store.contains)
 
@@ -89,20 +110,34 @@ async def submit_spec(runtime: Runtime, spec: RunSpec, *, present: Present | Non
     return await _run(runtime, lambda: spec, present)
 
 
+def _drawing(context: WorkflowContext | None, card_id: str, given: Mapping[str, Any]) -> Callable[[], int]:
+    """Draws the seed of one request: once, however often it has to be planned."""
+    if context is None:
+        return cache(draw_seed)
+    return cache(partial(context.draw_seed, card_id, given))
+
+
 async def _run(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> Outcome:
-    admitting = asyncio.ensure_future(asyncio.to_thread(_admit, runtime, plan, present))
+    patience = Patience(runtime.settings.catalog_patience_seconds)
+    admitting = asyncio.ensure_future(patience.ask(_admit, runtime, plan, present))
     try:
         admitted = await asyncio.shield(admitting)
     except asyncio.CancelledError:
         # The thread cannot be stopped: let it finish, or nobody would know the run it leaves behind.
+        patience.end()
         with contextlib.suppress(MutoscopeError):
-            await withdraw(runtime, (await admitting).run.id)
+            await _withdraw(runtime, (await admitting).call)
         raise
     if (watch := observer.get()) is not None:
         watch(admitted.run)
     if admitted.disposition == "hit":
         return Outcome(admitted.run, "hit", admitted.outputs)
-    run, outputs = await _wait_or_withdraw(runtime, admitted)
+    try:
+        await _until_served(runtime, admitted, patience)
+        run, outputs = await _wait(runtime, admitted.run)
+    except asyncio.CancelledError:
+        await asyncio.shield(_withdraw(runtime, admitted.call))
+        raise
     return Outcome(run, admitted.disposition, outputs)
 
 
@@ -112,6 +147,7 @@ class _Admitted:
 
     run: RunRecord
     disposition: Disposition
+    call: int
     outputs: dict[str, ArtifactRef]
     refusal: NoWorker | None
 
@@ -119,44 +155,61 @@ class _Admitted:
 def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> _Admitted:
     """Everything up to the wait, in one go: each hop to a thread costs as much as a query."""
     enqueued = runtime.catalog.runs.enqueue(plan(), present=present)
-    run = enqueued.run
+    run, call = enqueued.run, enqueued.call
     if enqueued.disposition == "hit":
-        return _Admitted(run, "hit", runtime.catalog.runs.outputs(run.id), None)
-    return _Admitted(run, enqueued.disposition, {}, _refusal(runtime, run))
+        return _Admitted(run, "hit", call, runtime.catalog.runs.outputs(run.id), None)
+    return _Admitted(run, enqueued.disposition, call, {}, _refusal(runtime, run))
 
 
-async def withdraw(runtime: Runtime, run_id: str) -> None:
-    """One caller no longer waits for the run; with the last of them gone it is cancelled. Once per caller."""
-    await asyncio.to_thread(runtime.catalog.runs.request_cancel, run_id)
+async def _withdraw(runtime: Runtime, call: int) -> None:
+    """One caller no longer waits for its run; with the last of them gone it is cancelled."""
+    # Whoever cancels waits for this. Should the catalog be away for longer, the call is withdrawn with the
+    # workflow's others when that is closed.
+    with contextlib.suppress(CatalogUnavailable):
+        await Patience(_LAST_WORD_SECONDS).ask(runtime.catalog.runs.withdraw, call)
 
 
-async def _wait_or_withdraw(
-    runtime: Runtime, admitted: _Admitted
-) -> tuple[RunRecord, dict[str, ArtifactRef]]:
-    if admitted.refusal is not None:
-        raise admitted.refusal
-    run_id = admitted.run.id
+async def _until_served(runtime: Runtime, admitted: _Admitted, patience: Patience) -> None:
+    """Wait for a worker that can take the run, if one may be expected.
+
+    A person at a terminal is told at once that nobody serves the card, unless somebody did a moment ago; a
+    flow run of the pool, at which nobody looks, waits in any case.
+
+    Raises:
+        NoWorker: none came in time.
+    """
+    refusal, run = admitted.refusal, admitted.run
+    if refusal is None:
+        return
     context = current_workflow.get()
-    waiting = context.waiting if context else []
-    waiting.append(run_id)
-    try:
-        return await _wait(runtime, admitted.run)
-    except asyncio.CancelledError:
-        # Whoever takes the id off the list withdraws: this task, or the workflow that is cut short around it.
-        if run_id in waiting:
-            waiting.remove(run_id)
-            await asyncio.shield(withdraw(runtime, run_id))
-        raise
-    finally:
-        if run_id in waiting:
-            waiting.remove(run_id)
+    seconds = runtime.settings.worker_patience_seconds
+    if not (context is not None and context.restartable):
+        gone = await patience.ask(_refusal, runtime, run, within=seconds)
+        seconds = 0.0 if gone else seconds
+    deadline = time.monotonic() + seconds
+    if seconds:
+        _log.warning("waiting up to %g s: %s", seconds, refusal)
+    while refusal is not None:
+        if time.monotonic() >= deadline:
+            raise refusal
+        await asyncio.sleep(_SLOWEST_POLL)
+        refusal = await patience.ask(_still_refused, runtime, run.id)
 
 
-def _refusal(runtime: Runtime, run: RunRecord) -> NoWorker | None:
-    """Why nobody alive could take the run, if so. Asked once: a worker that dies later is replaced."""
+def _still_refused(runtime: Runtime, run_id: str) -> NoWorker | None:
+    return _refusal(runtime, runtime.catalog.runs.get(run_id))
+
+
+def _refusal(runtime: Runtime, run: RunRecord, within: float | None = None) -> NoWorker | None:
+    """Why nobody alive could take the run, if so. Not asked again once somebody could: a worker that dies
+    later is replaced.
+
+    Args:
+        within: seconds for which a worker may have been silent and still count; the lease by default.
+    """
     if run.state != "queued" or run.card is None:
         return None
-    alive = runtime.catalog.workers.alive(run.card, runtime.settings.lease_seconds)
+    alive = runtime.catalog.workers.alive(run.card, within or runtime.settings.lease_seconds)
     serving = [worker.cards[run.card] for worker in alive]
     code = [facts for facts in serving if facts.get("card_digest") in (None, run.card_digest)]
     if any(_keeps(facts, run) for facts in code):
@@ -192,8 +245,10 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
         )
     if run.state == "failed":
         error = run.error or {}
-        kind = ScoreTimeout if error.get("type") == ScoreTimeout.__name__ else RunFailed
-        raise kind(f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}")
+        kinds = {kind.__name__: kind for kind in (ScoreTimeout, TimeLimitExceeded)}
+        raise kinds.get(str(error.get("type")), RunFailed)(
+            f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
+        )
     return run, outputs
 
 
