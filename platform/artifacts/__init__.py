@@ -3,7 +3,7 @@
     store     put, get and verify by digest
     reader    the verifying stream
     shelves   objects, trash and quarantine, and what moves between them
-    pages     documents to browse
+    pages     documents to browse; marker: the store's own id
     layout    the names of all that below the root
     medium    a backend at an address, and its refusals in words; urls: what of an address is shown
     backend   what the store asks of a medium; local (a folder), s3 and remote (anything else that fsspec

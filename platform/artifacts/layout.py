@@ -1,6 +1,7 @@
 """Where things lie below the root of a store, the same on every medium.
 
     README.txt                   says what this folder is
+    store.json                   the store's id, by which a catalog knows it again
     objects/3f/3fa9c1…           one object per artifact, named by the SHA-256 of its bytes; never changes
     trash/3f/3fa9c1…             collected objects, until their grace period has passed
     quarantine/3fa9c1….<id>      objects whose bytes were not what their name says, kept for inspection
@@ -22,6 +23,7 @@ from mutoscope.platform.ids import new_id
 OBJECTS, TRASH, QUARANTINE, RUNS, TMP = "objects", "trash", "quarantine", "runs", "tmp"
 USERS = "users"
 README_NAME = "README.txt"
+MARKER_NAME = "store.json"
 README = """\
 A Mutoscope artifact store.
 
@@ -34,6 +36,7 @@ quarantine/         files whose bytes were not what their name says, kept for in
                     them; they may be deleted.
 runs/               pages to look at in a browser, written from the catalog and the objects. They can be
                     deleted and written again.
+store.json          the store's id: the catalog refuses a store with another one. Copy it along with the rest.
 users/              one small file per catalog that uses this store, so that none collects what another needs.
 tmp/                writes under way. Leftovers of a killed writer may be deleted while nothing is writing.
 """

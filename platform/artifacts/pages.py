@@ -10,7 +10,13 @@ from mutoscope.platform.artifacts.medium import Medium
 
 
 class Pages(Medium):
-    """The pages of a store. Their paths begin with ``runs/``."""
+    """The pages of a store. Their paths begin with ``runs/``.
+
+    Attributes:
+        public_url: where browsers find the root of the store, if not at the store's own address.
+    """
+
+    public_url = ""
 
     def publish(self, path: str, data: bytes, media_type: str) -> None:
         """Make `path` hold `data`, at once. Raises InvalidParameter for a path outside ``runs/``."""
@@ -50,5 +56,7 @@ class Pages(Medium):
 
     def web_url(self, path: str) -> str:
         """The page's address for a browser, which opens it if it may read the store."""
+        if self.public_url:
+            return f"{self.public_url}/{path}"
         signed = self._backend.presigned_url(layout.page_name(path), 60)
         return signed.partition("?")[0] if signed else self.page_url(path)

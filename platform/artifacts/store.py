@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.artifacts.appearing import appearing
 from mutoscope.platform.artifacts.backend import Backend, Buffer, Facts, Staged, open_backend
+from mutoscope.platform.artifacts.marker import Marked
 from mutoscope.platform.artifacts.pages import Pages
 from mutoscope.platform.artifacts.reader import CHUNK_BYTES, corrupt, open_verified
 from mutoscope.platform.artifacts.shelves import Condition, Shelves, StoredObject
@@ -34,7 +35,7 @@ _RACES = 5
 """Times in a row that a put may be overtaken and still find nothing; more is no race but a broken medium."""
 
 
-class ArtifactStore(Pages):
+class ArtifactStore(Pages, Marked):
     """Artifacts by digest, over one backend, and the pages to browse them. Thread-safe: it keeps no state of
     its own."""
 
@@ -57,7 +58,9 @@ class ArtifactStore(Pages):
     @classmethod
     def of(cls, settings: Settings) -> ArtifactStore:
         """The store that a process is configured for."""
-        return cls.open(settings.store_url, deadline_seconds=settings.store_deadline_seconds)
+        store = cls.open(settings.store_url, deadline_seconds=settings.store_deadline_seconds)
+        store.public_url = settings.pages_url.rstrip("/")
+        return store
 
     # Writing
 

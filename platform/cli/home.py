@@ -63,9 +63,14 @@ class Home:
 
     @cached_property
     def store(self) -> ArtifactStore:
+        """The store. Raises OtherStore when the catalog's bytes are kept in another one."""
         from mutoscope.platform.artifacts import ArtifactStore
+        from mutoscope.platform.custody.tie import tie
 
-        return ArtifactStore.of(self.settings)
+        opened = ArtifactStore.of(self.settings)
+        if self.has_catalog:
+            tie(self.catalog, opened)
+        return opened
 
     @cached_property
     def runtime(self) -> Runtime:

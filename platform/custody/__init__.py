@@ -3,6 +3,8 @@
 The store knows digests and the catalog knows rows; neither imports the other. What must hold between them,
 that every row has its bytes and every byte its reason, is kept here.
 
+    tie             the one store of a catalog: another one is refused
+
 Checks:
 
     fsck            the check as a whole; fsck_findings: what can be found; fsck_repair: what is done about it

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mutoscope.platform.artifacts import ArtifactStore, layout
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.tie import tie
 from mutoscope.platform.errors import InvalidInput, StoreUnwritable, UnknownReference
 
 _JSON = "application/json"
@@ -39,7 +40,11 @@ def register(catalog: Catalog, store: ArtifactStore) -> None:
     """Leave the catalog's name in the store, unless it is there. One look-up when it is.
 
     A store that cannot be written is left alone: a catalog that can put nothing there has nothing to lose.
+
+    Raises:
+        OtherStore: the catalog's bytes are kept elsewhere.
     """
+    tie(catalog, store)
     if store.published(_path(catalog.identity())) is None:
         try:
             announce(catalog, store)

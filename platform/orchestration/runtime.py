@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.tie import tie
 from mutoscope.platform.orchestration.stack import read_record
 from mutoscope.platform.settings import Settings, get_settings
 
@@ -25,8 +26,11 @@ class Runtime:
 
     @classmethod
     def open(cls, settings: Settings) -> Runtime:
-        """Raises SchemaMismatch when the catalog is not at this code's revision."""
-        return cls(settings, Catalog.open(settings.database_url), ArtifactStore.of(settings))
+        """Raises SchemaMismatch when the catalog is not at this code's revision, OtherStore when its bytes
+        are kept in another store than the one configured."""
+        catalog, store = Catalog.open(settings.database_url), ArtifactStore.of(settings)
+        tie(catalog, store)
+        return cls(settings, catalog, store)
 
     def page_url(self, digest: str) -> str | None:
         """Address of an artifact's page at the gateway; None where no gateway is known."""

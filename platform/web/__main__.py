@@ -9,6 +9,7 @@ import uvicorn
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.tie import tie
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.settings import get_settings
 from mutoscope.platform.web.app import Gateway
@@ -25,6 +26,7 @@ def main() -> int:
         parser.add_argument("--port", type=int, default=settings.web_port, help="default: %(default)s")
         arguments = parser.parse_args()
         catalog, store = Catalog.open(settings.database_url), ArtifactStore.of(settings)
+        tie(catalog, store)
     except MutoscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
