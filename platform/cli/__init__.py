@@ -4,12 +4,15 @@
     render.py       how results look: tables, trees, JSON, sizes and ages; progress.py: how far a command is
     home.py         the opened home: settings, catalog, store, running stack
     values.py       key=value arguments against a workflow's parameter types
-    stack.py        up, down, status
+    stack.py        up, down, status, prepare; ready.py: ready, for probes
     boot.py         what `up` does from start to stop; detach.py does it in a session of its own
+    roles.py        what a host of several does, and where it finds the servers of the others
+    api.py          asking the Prefect API and health addresses, without Prefect
     services.py     the processes a stack consists of, and when each is ready
     supervisor.py   starting, watching, restarting and draining them
     starter.py      bringing a home to a usable state: schema, store, starter weights
     run.py          run; follow.py shows a workflow's progress from the catalog
+    schedule.py     schedule add, ls, pause, resume, rm
     browse.py       ls, show, get, open
     lineage.py      lineage up, down, export
     diff.py         diff

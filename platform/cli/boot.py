@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
-from mutoscope.platform.cli import services, starter
+from mutoscope.platform.cli import roles, services, starter
 from mutoscope.platform.cli.home import Home
 from mutoscope.platform.cli.supervisor import Child, Supervisor, is_alive, stop_group
 from mutoscope.platform.errors import InvalidInput, InvalidParameter
@@ -39,6 +40,7 @@ class AlreadyRunning(InvalidInput):
 class Options:
     """What `up` was asked for; None means the settings' default, or any free port where that one is taken."""
 
+    roles: tuple[str, ...] = roles.ROLES
     workers: int = 1
     port: int | None = None
     web_port: int | None = None
@@ -99,15 +101,15 @@ class Boot:
         settings = self.home.settings
         port = _port(settings.host, self.options.port, settings.prefect_port, "port")
         web_port = _port(settings.host, self.options.web_port, settings.web_port, "web-port")
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        found = roles.addresses(self.options.roles, settings, port, web_port)
         self.record = StackRecord(
             state="starting",
             pid=os.getpid(),
             created=psutil.Process().create_time(),
             started_at=time.time(),
-            prefect_api_url=f"http://{host}:{port}/api",
-            prefect_ui_url=f"http://{host}:{port}",
-            web_url=settings.web_url or f"http://{host}:{web_port}",
+            prefect_api_url=found.prefect_api_url,
+            prefect_ui_url=found.prefect_ui_url,
+            web_url=found.web_url,
         )
         self.supervisor = Supervisor(services.log_folder(self.home.path), self.say, self._write)
         self._ports = port, web_port
@@ -117,6 +119,8 @@ class Boot:
         with exclusive(self.home.path):
             sweep(self.home.path, self.say)
             starter.check_home(self.home)
+            if roles.SERVER not in self.options.roles:
+                starter.check_prepared(self.home)
             self._handle_signals()
             started = time.monotonic()
             try:
@@ -131,17 +135,21 @@ class Boot:
                 stack.remove_record(self.home.path)
 
     def _start(self) -> None:
-        settings, supervisor = self.home.settings, self.supervisor
+        wanted, supervisor = self.options.roles, self.supervisor
         environment = stack.environment(self.home.path, self.record.prefect_api_url, self.record.web_url)
-        port, web_port = self._ports
-        pool_name = f"{socket.gethostname()}-{os.getpid()}"
-        supervisor.start(services.prefect_server(settings.host, port, environment))
-        starter.prepare(self.home, self.say)
-        supervisor.start(services.gateway(settings.host, web_port, environment))
-        for number in range(1, self.options.workers + 1):
-            supervisor.start(services.gpu_worker(number, environment, self._registered))
-        supervisor.start(services.deployments(environment))
-        supervisor.start(services.flow_pool(pool_name, environment))
+        if roles.SERVER in wanted:
+            supervisor.start(services.prefect_server(self.home.settings.host, self._ports[0], environment))
+            starter.prepare(self.home, self.say)
+        if roles.GATEWAY in wanted:
+            supervisor.start(services.gateway(self.home.settings.host, self._ports[1], environment))
+        if roles.WORKERS in wanted:
+            for number in range(1, self.options.workers + 1):
+                supervisor.start(services.gpu_worker(number, environment, self._registered))
+        if roles.FLOWS in wanted:
+            supervisor.start(services.deployments(environment))
+            supervisor.start(services.flow_pool(f"{socket.gethostname()}-{os.getpid()}", environment))
+        if roles.RECONCILER in wanted and find_spec("mutoscope.platform.orchestration.reconciler"):
+            supervisor.start(services.reconciler(environment))
         supervisor.wait_ready(supervisor.children)
 
     def _registered(self, pid: int) -> bool:
@@ -151,12 +159,17 @@ class Boot:
 
     def _announce(self, seconds: float) -> None:
         self.say(f"ready after {seconds:.1f} s")
-        self.say(f"  Prefect UI  {self.record.prefect_ui_url}")
-        self.say(f"  gateway     {self.record.web_url}")
+        if self.record.prefect_ui_url:
+            self.say(f"  Prefect UI  {self.record.prefect_ui_url}")
+        if self.record.web_url:
+            self.say(f"  gateway     {self.record.web_url}")
         self.say(f"  home        {self.home.path}")
-        self.say(
-            '  try         mutoscope run text_to_video prompt="a red circle left of a blue square" seed=7'
-        )
+        if self.options.roles != roles.ROLES:
+            self.say(f"  does        {', '.join(self.options.roles)}")
+        elif self.options.workers:
+            self.say(
+                '  try         mutoscope run text_to_video prompt="a red circle left of a blue square" seed=7'
+            )
 
     def _set_state(self, state: stack.StackState) -> None:
         self.record = self.record.with_state(state)

@@ -90,7 +90,7 @@ def _forward(lines: IO[str], say: Callable[[str], None]) -> None:
 
 
 def _flags(options: boot.Options) -> list[str]:
-    flags = ["--workers", str(options.workers)]
+    flags = ["--workers", str(options.workers), "--only", ",".join(options.roles)]
     if options.port is not None:
         flags += ["--port", str(options.port)]
     if options.web_port is not None:

@@ -24,9 +24,11 @@ from mutoscope.platform.cli import (
     lineage,
     pages,
     pins,
+    ready,
     replay,
     retention,
     run,
+    schedule,
     stack,
     trash,
     weights,
@@ -68,6 +70,8 @@ STACK, MAKE, BROWSE, KEEP, CARRY, MODELS = "The stack", "Make", "Look", "Keep", 
 app.command(rich_help_panel=STACK)(stack.up)
 app.command(rich_help_panel=STACK)(stack.down)
 app.command(rich_help_panel=STACK)(stack.status)
+app.command(rich_help_panel=STACK)(stack.prepare)
+app.command(rich_help_panel=STACK)(ready.ready)
 app.command(rich_help_panel=STACK)(doctor.doctor)
 app.command(rich_help_panel=STACK)(fsck.fsck)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=STACK)
@@ -75,6 +79,7 @@ app.add_typer(incidents.app, name="incidents", rich_help_panel=STACK)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)
 app.command(rich_help_panel=MAKE)(replay.replay)
+app.add_typer(schedule.app, name="schedule", rich_help_panel=MAKE)
 app.command("ls", rich_help_panel=BROWSE)(browse.list_recent)
 app.command(rich_help_panel=BROWSE)(browse.show)
 app.command(rich_help_panel=BROWSE)(browse.get)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from mutoscope.platform.cli.api import answers, get_json
 from mutoscope.platform.cli.supervisor import Service
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.orchestration.stack import POOL
 
-_LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""The stack's own servers are never behind a proxy, whatever the environment says."""
-
-GPU_WORKER_DRAIN_SECONDS = 30.0
+GPU_WORKER_DRAIN_SECONDS = 45.0
+"""A worker hands back after 30 s what it has not finished; reporting that takes a moment more."""
 
 
 def free_port(host: str, wanted: int, *, insist: str | None = None) -> int:
@@ -41,25 +37,6 @@ def free_port(host: str, wanted: int, *, insist: str | None = None) -> int:
     raise InvalidParameter("host", host, "use an address of this machine, such as 127.0.0.1")
 
 
-def get_json(url: str, *, body: Mapping[str, Any] | None = None, timeout: float = 2.0) -> Any:
-    """GET, or POST when there is a body. Raises OSError when nobody answers well."""
-    request = urllib.request.Request(url, headers={"content-type": "application/json"})
-    if body is not None:
-        request.data = json.dumps(body).encode()
-    with _LOOPBACK.open(request, timeout=timeout) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
-
-
-def answers(url: str) -> bool:
-    """Whether a health address says that its server is up."""
-    try:
-        get_json(url)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def prefect_server(host: str, port: int, environment: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port)]
     health = f"{environment['PREFECT_API_URL']}/health"
@@ -80,12 +57,19 @@ def gpu_worker(number: int, environment: Mapping[str, str], registered: Callable
         environment,
         ready=registered,
         drain_seconds=GPU_WORKER_DRAIN_SECONDS,
+        team="workers",
     )
 
 
 def deployments(environment: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "mutoscope.platform.orchestration.deployments"]
     return Service("deployments", command, environment, ready=lambda pid: False, once=True, attempts=5)
+
+
+def reconciler(environment: Mapping[str, str]) -> Service:
+    """It has no port and no row of its own: it is of use as soon as it runs."""
+    command = [sys.executable, "-m", "mutoscope.platform.orchestration.reconciler"]
+    return Service("reconciler", command, environment, ready=lambda pid: True)
 
 
 def flow_pool(name: str, environment: Mapping[str, str]) -> Service:

@@ -1,4 +1,4 @@
-"""up, down, status."""
+"""up, down, status, prepare."""
 
 from __future__ import annotations
 
@@ -21,21 +21,45 @@ def up(
     web_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port of the artifact gateway.")
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLES",
+            help="What this host does, of server, gateway, workers, flows, reconciler, separated by commas: "
+            "several hosts can share a database, a store and a Prefect server (PREFECT_API_URL).",
+        ),
+    ] = None,
 ) -> None:
     """Start the stack: Prefect server and UI, gateway, GPU workers, flow pool. Ctrl-C drains.
 
     Example: mutoscope up --detach --workers 2
     """
-    from mutoscope.platform.cli import boot
+    from mutoscope.platform.cli import boot, roles
     from mutoscope.platform.cli import detach as detached
     from mutoscope.platform.cli.home import Home
 
-    options = boot.Options(workers=workers, port=port, web_port=web_port)
+    options = boot.Options(roles=roles.chosen(only), workers=workers, port=port, web_port=web_port)
     home = Home()
     if detach:
         detached.start(home, options, render.say)
     else:
         boot.Boot(home, options, render.say).run()
+
+
+def prepare() -> None:
+    """Create or upgrade the catalog, tie it to its store, import the weights that ship; then end.
+
+    `up` does this by itself on a host that runs the Prefect server. A cluster does it once per release,
+    before all else: every process refuses a catalog of another schema. Repeating it changes nothing.
+
+    Example: mutoscope prepare
+    """
+    from mutoscope.platform.cli import starter
+    from mutoscope.platform.cli.home import Home
+
+    home = Home()
+    starter.check_home(home)
+    starter.prepare(home, render.say)
 
 
 def down(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from mutoscope.models.registry import cards
 from mutoscope.models.starter.folders import starter_folder
+from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.cli.catalog import upgrade_progress
 from mutoscope.platform.cli.home import Home
@@ -32,8 +33,18 @@ def check_home(home: Home) -> None:
         raise StoreUnwritable(
             f"the home {home.path} cannot be made ({error.strerror}): set MUTOSCOPE_HOME to a writable folder"
         ) from None
-    home.store.check_writable()
+    ArtifactStore.of(home.settings).check_writable()
     Catalog.check_upgradable(home.settings.database_url)
+
+
+def check_prepared(home: Home) -> None:
+    """Refuse, before anything has been started, a catalog that another host has to prepare first.
+
+    Raises:
+        SchemaMismatch: it has no schema yet, or one of another revision.
+        OtherStore: its bytes are kept in another store than the one configured here.
+    """
+    register(home.catalog, home.store)
 
 
 def prepare(home: Home, say: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +42,7 @@ class Service:
         ready_seconds: how long it may take to become ready before the start counts as failed. Generous: what
             cannot start usually ends, and a choked machine is no failure.
         drain_seconds: how long it may take to end after SIGTERM before it is killed.
+        team: services of one team are asked to stop together, so that they drain side by side.
         once: it does one job and ends; ready means it ended well.
         attempts: times a job is begun before its failure counts; a busy server may refuse it at first.
     """
@@ -51,6 +53,7 @@ class Service:
     ready: Callable[[int], bool]
     ready_seconds: float = 600.0
     drain_seconds: float = 20.0
+    team: str = ""
     once: bool = False
     attempts: int = 1
 
@@ -129,13 +132,21 @@ class Supervisor:
     def stop(self) -> None:
         """Stop all children, the last started first, each within its drain time."""
         self.stopping.set()
-        for child in reversed(self.children):
-            process = child.process
-            if process is None or process.poll() is not None:
-                continue
-            stop_group(process.pid, child.service.drain_seconds, wait=process.wait)
-            self.say(f"{child.name:<14} stopped")
+        running = [child for child in reversed(self.children) if child.record()]
+        for _, team in groupby(running, key=lambda child: child.service.team or child.name):
+            self._stop_team(list(team))
         self.changed()
+
+    def _stop_team(self, team: Sequence[Child]) -> None:
+        began = time.monotonic()
+        for child in team:
+            assert child.process is not None
+            child.process.terminate()
+        for child in team:
+            assert child.process is not None
+            left = max(0.0, began + child.service.drain_seconds - time.monotonic())
+            stop_group(child.process.pid, left, wait=child.process.wait, asked=True)
+            self.say(f"{child.name:<14} stopped")
 
     def _spawn(self, child: Child) -> None:
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -230,11 +241,18 @@ def is_alive(record: ProcessRecord) -> bool:
         return False
 
 
-def stop_group(pid: int, seconds: float, *, wait: Callable[[float], object] | None = None) -> None:
-    """SIGTERM to the leader, wait, then SIGKILL to whatever is left of its group."""
+def stop_group(
+    pid: int, seconds: float, *, wait: Callable[[float], object] | None = None, asked: bool = False
+) -> None:
+    """SIGTERM to the leader, wait, then SIGKILL to whatever is left of its group.
+
+    Args:
+        asked: the leader has had its SIGTERM; a second one may mean something else to it.
+    """
     waiter = wait or (lambda timeout: psutil.Process(pid).wait(timeout))
     try:
-        os.kill(pid, signal.SIGTERM)
+        if not asked:
+            os.kill(pid, signal.SIGTERM)
         waiter(seconds)
     except (ProcessLookupError, psutil.NoSuchProcess):
         pass

@@ -183,3 +183,25 @@ def test_every_change_is_announced(tmp_path: Path, lines: list[str]) -> None:
     supervisor.wait_ready([child])
     supervisor.stop()
     assert seen == [("one",), ()]
+
+
+def test_a_team_is_asked_to_stop_together(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Each ends well only once the other has been asked too: one after another, the first would be killed."""
+    script = (
+        "import pathlib, signal, sys, time\n"
+        "mine, other = map(pathlib.Path, {paths!r})\n"
+        "def end(*_):\n"
+        "    mine.touch()\n"
+        "    while not other.exists(): time.sleep(0.01)\n"
+        "    print('drained', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end); print('here', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    names = ("one", "two")
+    for mine, other in (names, names[::-1]):
+        paths = (str(tmp_path / f"{mine}.asked"), str(tmp_path / f"{other}.asked"))
+        made = service(mine, script.format(paths=paths), tmp_path / f"{mine}.log")
+        supervisor.start(replace(made, team="pair"))
+    supervisor.wait_ready(supervisor.children)
+    supervisor.stop()
+    assert [(tmp_path / f"{name}.log").read_text().split() for name in names] == [["here", "drained"]] * 2
