@@ -15,6 +15,7 @@ from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, man
 from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.catalog import Catalog, Members, RunRecord
 from mutoscope.platform.engine.request import Output, Profile, Request, Result
+from mutoscope.platform.engine.roles import by_slot
 from mutoscope.platform.errors import MutoscopeError
 
 _MAX_MESSAGE = 500
@@ -42,7 +43,9 @@ class Executor:
         return Request(
             id=run.id,
             card=run.card,
-            inputs={slot: self._decode(ref) for slot, ref in self._catalog.runs.inputs(run.id).items()},
+            inputs=by_slot(
+                {role: self._decode(ref) for role, ref in self._catalog.runs.inputs(run.id).items()}
+            ),
             parameters=run.parameters,
             seed=run.seed,
             profile=Profile(run.profile or Profile.SERVE),

@@ -34,6 +34,8 @@ class Slot:
     Attributes:
         kind: the artifact kind that fills it.
         profiles: those under which an output is filled; empty: all of them.
+        many: an input of one artifact or more, in order; the program finds a list. Its artifacts have the
+            roles ``name.0``, ``name.1`` and so on.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Slot:
     description: str
     required: bool = True
     profiles: tuple[Profile, ...] = ()
+    many: bool = False
 
 
 TRAJECTORY = Slot(

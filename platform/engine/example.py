@@ -7,6 +7,7 @@ its field's `examples`, as a card may declare them; one of text without any desc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def example_request(
 
 def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any:
     """Something of the slot's kind, moved by `shift`. Raises InvalidInput for a kind without an example."""
+    if slot.many:
+        return [example_input(card, replace(slot, many=False), recipe, shift + at) for at in range(2)]
     match slot.kind:
         case "image":
             return _picture(recipe.height, recipe.width, shift)

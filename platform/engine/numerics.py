@@ -137,7 +137,7 @@ def card_digest(card: Card) -> str:
             "components": [
                 [c.name, c.library, list(c.classes), c.weighted, c.optional] for c in card.components
             ],
-            "inputs": [[s.name, s.kind, s.required] for s in card.inputs],
+            "inputs": [[s.name, s.kind, s.required, s.many] for s in card.inputs],
             "outputs": [[s.name, s.kind, s.required] for s in card.outputs],
             "parameters": card.parameters.model_json_schema(),
             "recipe": card.recipe.model_json_schema(),

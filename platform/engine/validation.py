@@ -50,12 +50,22 @@ def check_inputs(card: Card, inputs: Mapping[str, Any]) -> None:
         if name not in slots:
             allowed = ", ".join(slots) or "no inputs"
             raise InvalidParameter(name, _describe(value), f"{card.id} takes {allowed}")
-        _check_value(slots[name], value)
+        if slots[name].many:
+            _check_many(slots[name], value)
+        else:
+            _check_value(slots[name], value)
     for name, slot in slots.items():
         if slot.required and name not in inputs:
             raise InvalidParameter(
                 name, None, f"{card.id} needs this input of kind {slot.kind}; pass {name}=..."
             )
+
+
+def _check_many(slot: Slot, values: Any) -> None:
+    if not isinstance(values, list | tuple) or not values:
+        raise InvalidParameter(slot.name, _describe(values), f"use a list of one {slot.kind} or more")
+    for at, value in enumerate(values):
+        _check_value(replace(slot, name=f"{slot.name}.{at}"), value)
 
 
 def _check_value(slot: Slot, value: Any) -> None:

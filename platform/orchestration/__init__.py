@@ -3,6 +3,10 @@
     workflow       the `@workflow` decorator: an async function becomes a recorded Prefect flow
     registry       which workflows exist, and the checks on their declarations
     signature      a workflow's parameters: one pydantic model from its signature
+    kinds          artifact kinds as annotations
+    outputs        what a workflow returns, by its annotation; output: one of them; values: JSON data, kept
+    stage          a card or a workflow by its id
+    fan_out        many stages at once, within bounds
     engine_run     one engine run as a Prefect task (or as a plain await outside any flow)
     submit         the same without Prefect: plan, enqueue or attach, wait
     plan           what a run is: pinned weights, resolved parameters, memo key
