@@ -1,9 +1,8 @@
 """When a worker looks at the queue.
 
 Looking costs a query; asking whether anything was committed at all costs a few microseconds
-(`catalog.watch`). So an idle worker asks every `interval` and looks only after a commit, which keeps the
-median wait of a queued run at half that interval and an idle worker under one per cent of a core. Once a
-second it looks anyhow: a lease that runs out commits nothing.
+(`catalog.watch`). So a worker with runs asks at most every `interval`, an idle one waits for a commit, and
+either looks only then. Once a second it looks anyhow: a lease that runs out commits nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ from mutoscope.platform.catalog.watch import Watch
 ASKS_PER_POLL = 2
 """Asking is so much cheaper than looking that it is done more often than `Settings.poll_seconds` says."""
 
+IDLE_S = 0.05
+"""Longest wait for a commit: so soon an idle worker notices that it is to end."""
+
 UNPROMPTED_S = 1.0
 """Seconds after which the queue is looked at without a sign that it changed."""
 
@@ -24,7 +26,7 @@ class Lookout:
     """Decides; the worker looks.
 
     Attributes:
-        interval: seconds between two questions; an idle worker sleeps that long.
+        interval: seconds between two questions of a worker that has something else to do.
     """
 
     def __init__(
@@ -47,6 +49,14 @@ class Lookout:
             return False
         self._at_latest = now + UNPROMPTED_S
         return True
+
+    def wait(self) -> None:
+        """For a worker with nothing to do: return when there may be a reason to look, or after `IDLE_S`."""
+        silent = self._not_before - self._clock()
+        if silent > self.interval:  # the catalog is being left alone
+            time.sleep(min(silent, IDLE_S))
+        elif self._watch.wait(IDLE_S):
+            self.at_once()
 
     def at_once(self) -> None:
         """There is room for a run that may have been waiting: look at the next opportunity."""

@@ -15,6 +15,7 @@ from mutoscope.platform.catalog.calls import Calls
 from mutoscope.platform.catalog.collections import Collections
 from mutoscope.platform.catalog.contradictions import Contradictions
 from mutoscope.platform.catalog.database import Database
+from mutoscope.platform.catalog.ends import Ends
 from mutoscope.platform.catalog.identity import BoundStore, bind_store, bound_store, identity_of
 from mutoscope.platform.catalog.incidents import Incidents
 from mutoscope.platform.catalog.leases import Leases
@@ -45,6 +46,7 @@ class Catalog:
         self._database = database
         self.artifacts = Artifacts(database)
         self.runs = Runs(database)
+        self.ends = Ends(database)
         self.weights = Weights(database)
         self.workers = Workers(database)
         self.queues = Queues(database)
@@ -164,4 +166,5 @@ class Catalog:
 
     def close(self) -> None:
         """Close idle connections; the catalog opens new ones if it is used again."""
+        self.ends.close()
         self._database.close()

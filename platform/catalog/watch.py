@@ -3,13 +3,19 @@
 On SQLite, `PRAGMA data_version` compares a counter in shared memory: it takes no lock, reads no page and
 costs a few microseconds, against half a millisecond for looking at the queue itself. On Postgres, the
 transactions that queue or end runs send a NOTIFY, and asking looks whether one has arrived at a connection
-that LISTENs. An idle worker can therefore poll at a few milliseconds without burning a core here or there.
+that LISTENs.
+
+Whoever has nothing else to do waits here. On Postgres that is a sleep from which the notice itself wakes. On
+SQLite it is a series of naps, each ended by the question: short ones while there was news a moment ago, since
+one run follows another, and long ones once it has become quiet, so that an idle worker takes less than one
+per cent of a core.
 
 Time passing is not a change: whoever waits for a lease to run out must look by itself now and then.
 """
 
 from __future__ import annotations
 
+import select
 import sqlite3
 import time
 from collections.abc import Callable
@@ -20,6 +26,14 @@ from mutoscope.platform.errors import CatalogError
 
 RETRY_SECONDS = 1.0
 """How long a listener that lost its server leaves it alone before it connects again."""
+
+BRISK_NAP_SECONDS = 0.0005
+"""A nap on SQLite while there is news: a step of a chain takes some milliseconds, and waits twice for half of
+this. One question costs about 10 µs."""
+
+QUIET_NAP_SECONDS = 0.005
+BRISK_FOR_SECONDS = 0.25
+"""How long after the last news naps are brisk; it outlasts what a workflow does between two short runs."""
 
 
 class Watch:
@@ -35,6 +49,10 @@ class Watch:
         """Whether something was committed since the last call; the first call says yes."""
         return self._source.changed()
 
+    def wait(self, seconds: float) -> bool:
+        """Return True as soon as something was committed since the last look, False after that time."""
+        return self._source.wait(seconds)
+
     def close(self) -> None:
         """Give the connection back."""
         self._source.close()
@@ -47,6 +65,7 @@ class _Counter:
         # A connection of its own: the counter does not count what its own connection writes.
         self._connection = database.engine.raw_connection()
         self._seen: int | None = None
+        self._brisk_until = 0.0
 
     def changed(self) -> bool:
         driver: Any = self._connection.driver_connection
@@ -54,9 +73,21 @@ class _Counter:
             (version,) = driver.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
             return True  # the query that follows meets the same trouble, and says what it is
-        changed = version != self._seen
+        if version == self._seen:
+            return False
         self._seen = version
-        return bool(changed)
+        self._brisk_until = time.monotonic() + BRISK_FOR_SECONDS
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self.changed():
+            now = time.monotonic()
+            if now >= until:
+                return False
+            nap = BRISK_NAP_SECONDS if now < self._brisk_until else QUIET_NAP_SECONDS
+            time.sleep(min(nap, until - now))
+        return True
 
     def close(self) -> None:
         self._connection.close()
@@ -80,6 +111,16 @@ class _Listener:
         except self._errors:
             self.close()
             return True  # the query that follows meets the same trouble, and says what it is
+
+    def wait(self, seconds: float) -> bool:
+        if self.changed():
+            return True
+        if self._driver is None:
+            time.sleep(min(seconds, RETRY_SECONDS))
+            return self.changed()
+        poll = select.poll()
+        poll.register(self._driver.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1e3)) and self.changed()
 
     def close(self) -> None:
         if self._driver is not None:

@@ -34,14 +34,12 @@ from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.plan import Origin, Queueing, draw_seed, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.selection import Weights
+from mutoscope.platform.orchestration.waiting import end_of
 from mutoscope.platform.refs import ArtifactRef
 
-_PATIENCE = 0.02
-"""A waiter looks again after this share of its wait so far: at most 2 % of a run is lost to polling."""
-_SLOWEST_POLL = 0.5
+_WORKER_POLL_SECONDS = 0.5
 _LAST_WORD_SECONDS = 5.0
 _log = logging.getLogger("mutoscope.submit")
-_BRISK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +190,7 @@ async def _until_served(runtime: Runtime, admitted: _Admitted, patience: Patienc
     while refusal is not None:
         if time.monotonic() >= deadline:
             raise refusal
-        await asyncio.sleep(_SLOWEST_POLL)
+        await asyncio.sleep(_WORKER_POLL_SECONDS)
         refusal = await patience.ask(_still_refused, runtime, run.id)
 
 
@@ -229,16 +227,8 @@ def _keeps(facts: Mapping[str, Any], run: RunRecord) -> bool:
 
 
 async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, ArtifactRef]]:
-    """Poll until the run ends. Raises RunFailed or RunCancelled with the recorded line."""
-    started, watch, shown = time.monotonic(), observer.get(), run
-    while True:
-        await asyncio.sleep(_pause(runtime, time.monotonic() - started))
-        run, outputs = await asyncio.to_thread(_look, runtime, run.id)
-        if watch is not None and run != shown:
-            watch(run)
-            shown = run
-        if run.finished:
-            break
+    """Wait until the run ends. Raises RunFailed or RunCancelled with the recorded line."""
+    run, outputs = await end_of(runtime.catalog, run)
     if run.state == "cancelled":
         raise RunCancelled(
             f"run {run.id} of {run.card} was cancelled: start the workflow again to run it anew"
@@ -251,16 +241,3 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
         )
     return run, outputs
 
-
-def _look(runtime: Runtime, run_id: str) -> tuple[RunRecord, dict[str, ArtifactRef]]:
-    """The run as it is now, with its outputs once it has succeeded."""
-    run = runtime.catalog.runs.get(run_id)
-    return run, runtime.catalog.runs.outputs(run_id) if run.state == "succeeded" else {}
-
-
-def _pause(runtime: Runtime, waited: float) -> float:
-    """Seconds until the next look: brisk at first, as many runs are short, then a share of the wait."""
-    poll = runtime.settings.poll_seconds
-    if waited < _BRISK_SECONDS:
-        return poll / 4
-    return min(max(poll, _PATIENCE * waited), _SLOWEST_POLL)

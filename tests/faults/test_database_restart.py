@@ -138,3 +138,16 @@ def test_a_watch_hears_again(server: PostgresServer, catalog: Catalog) -> None:
     queue(catalog)
     until(watch.changed, "what is queued after the restart is heard")
     watch.close()
+
+
+@pytest.mark.parametrize("ending", sorted(ENDINGS))
+def test_who_waits_for_a_run_hears_of_its_end_after_a_restart(
+    server: PostgresServer, catalog: Catalog, ending: str
+) -> None:
+    run, states = queue(catalog), list[str]()
+    ticket = catalog.ends.follow(run.id, lambda seen: states.append(seen.run.state if seen else "none"))
+    catalog.ends.look(ticket)
+    ENDINGS[ending](server)
+    claim(catalog)
+    until(lambda: states[-1] == "running", "the wait goes on")
+    catalog.ends.leave(ticket)

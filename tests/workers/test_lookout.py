@@ -21,6 +21,10 @@ class Scene:
         news, self.news = self.news, False
         return news
 
+    def wait(self, seconds: float) -> bool:
+        assert seconds > 0
+        return self.changed()
+
     def due_after(self, seconds: float) -> bool:
         self.now += seconds
         return self.lookout.due()
@@ -63,3 +67,13 @@ def test_a_free_slot_looks_at_once_and_a_silent_catalog_is_left_alone() -> None:
     scene.news = True
     assert not scene.due_after(4.9)
     assert scene.due_after(0.2)
+
+
+def test_an_idle_wait_that_hears_something_makes_the_next_look_due() -> None:
+    scene = Scene()
+    scene.lookout.due()
+    scene.lookout.wait()
+    assert not scene.due_after(0)
+    scene.news = True
+    scene.lookout.wait()
+    assert scene.due_after(0)
