@@ -1,4 +1,4 @@
-"""The worker of the flow pool: `python -m mutoscope.platform.orchestration.pool --name NAME`.
+"""The worker of the flow pool: `python -m mutoscope.platform.orchestration.pool`.
 
 It is Prefect's own process worker, started beside the server instead of after it: importing Prefect takes
 seconds, which it spends while the server spends its own.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import sys
 
 # Imported for their cost: the command would import them only after the wait.
@@ -30,15 +31,25 @@ async def _pool_when_up() -> None:
 def main() -> int:
     """Serve until SIGTERM; 0, or an error's exit code."""
     parser = argparse.ArgumentParser(prog="python -m mutoscope.platform.orchestration.pool")
-    parser.add_argument("--name", required=True, help="the worker's name in the Prefect UI")
-    name = parser.parse_args().name
+    parser.add_argument(
+        "--name",
+        default=socket.gethostname(),
+        help="the worker's name in the Prefect UI (default: the host's)",
+    )
+    parser.add_argument(
+        "--with-health",
+        action="store_true",
+        help="answer probes at /health on PREFECT_WORKER_WEBSERVER_PORT (8080)",
+    )
+    options = parser.parse_args()
     try:
         asyncio.run(_pool_when_up())
     except MutoscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     # The command reads its arguments there and nowhere else.
-    sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
+    sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", options.name]
+    sys.argv += ["--with-healthcheck"] if options.with_health else []
     app()
     return 0
 
