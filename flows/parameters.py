@@ -218,6 +218,16 @@ Target = Annotated[
 ]
 
 
+Approve = Annotated[
+    bool,
+    Field(
+        title="Ask before the video",
+        description="Wait for a person who says whether the picture is worth a video: on this run's page, or "
+        "with `mutoscope approve`.",
+    ),
+]
+
+
 def height_and_width(size: str | None) -> dict[str, Any]:
     """A `Size` as the parameters that cards take."""
     if size is None:

@@ -31,6 +31,7 @@
         │   └── TimeLimitExceeded      a run or a workflow took longer than it may
         └── RunCancelled
             └── WorkflowCancelled      a whole workflow run, by its id or by whoever waited for it
+                └── Declined           a person was asked, and said no
 
 A message is one line: what is wrong, the value, and what to do. `str(error)` is that line, and it survives
 pickling and the trip through an orchestrator's state message unchanged.
@@ -178,6 +179,10 @@ class RunCancelled(RunError):
 
 class WorkflowCancelled(RunCancelled):
     """The workflow run was cancelled, and what only it waited for with it."""
+
+
+class Declined(WorkflowCancelled):
+    """A person was asked whether the workflow may go on, and said no."""
 
 
 class ScoreTimeout(RunFailed):

@@ -61,6 +61,9 @@ class Settings(BaseSettings):
         "",
         description='What starts by itself, JSON: [{"workflow": "verify_store", "cron": "0 3 * * *"}].',
     )
+    notice_url: str = Field(
+        "", description="Where failures of scheduled runs are told: an address that takes JSON by POST."
+    )
     flows_at_once: int | None = Field(
         None, ge=1, description="Quota of the flow pool, all hosts together. Default: none, or the UI's."
     )
@@ -84,7 +87,13 @@ class Settings(BaseSettings):
         "with results that repeat up to rounding. Part of the numeric contract.",
     )
     batch_rows: int = Field(16, ge=1, le=256, description="Rows of the largest shared forward call.")
-    concurrency: int = Field(3, ge=1, le=64, description="Runs one worker interleaves at a time.")
+    concurrency: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Runs one worker interleaves at a time. Default: as many as `batch_rows`, so that a "
+        "queue fills a shared call. Whatever it is, no more are claimed while one waits for memory.",
+    )
     lease_seconds: float = Field(15.0, gt=0, description="A worker silent for this long loses its runs.")
     heartbeat_seconds: float = Field(3.0, gt=0, description="How often a worker renews its leases.")
     poll_seconds: float = Field(

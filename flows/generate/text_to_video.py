@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mutoscope.flows.parameters import (
+    Approve,
     Frames,
     NegativePrompt,
     Prompt,
@@ -14,6 +15,7 @@ from mutoscope.flows.parameters import (
     VideoSteps,
     height_and_width,
 )
+from mutoscope.platform.orchestration.approval import approval
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
@@ -28,11 +30,12 @@ async def text_to_video(
     steps: Steps = None,
     video_steps: VideoSteps = None,
     negative_prompt: NegativePrompt = None,
+    approve: Approve = False,
 ) -> dict[str, ArtifactRef]:
     """Make a picture from a prompt, then a video that begins with it.
 
-    `steps` counts for both models unless `video_steps` sets the video's own. Returns the video and its first
-    picture.
+    `steps` counts for both models unless `video_steps` sets the video's own. With `approve`, a person says
+    between the two whether to go on. Returns the video and its first picture.
     """
     common: dict[str, Any] = {
         "prompt": prompt,
@@ -41,6 +44,8 @@ async def text_to_video(
         **height_and_width(size),
     }
     pictured = await engine_run("flux-t2i", num_inference_steps=steps, **common)
+    if approve:
+        await approval("image", pictured["image"], question="Make the video from this picture?")
     filmed = await engine_run(
         "wan-i2v",
         image=pictured["image"],

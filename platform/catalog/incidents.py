@@ -25,6 +25,8 @@ class Incident:
 
     Kinds ``damage`` and ``loss``: the stored bytes of an artifact were not what its name says, or were gone;
     `run_id` is the run that made it, if one is on record, and `details` holds its ``digest``.
+
+    Kind ``schedule``: a workflow run that a schedule started has failed; `details` tells which, and why.
     """
 
     id: str
@@ -72,6 +74,11 @@ class Incidents:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def record(self, kind: str, details: Mapping[str, Any]) -> None:
+        """Record an incident that is about no run's bytes."""
+        with self._database.write() as connection:
+            add_incident(connection, kind, None, details)
 
     def list(self, limit: int = 50, kind: str | None = None) -> builtins.list[Incident]:
         """Newest first; of one kind, if asked."""

@@ -290,7 +290,8 @@ incidents = Table(
     "incidents",
     metadata,
     Column("id", _ID, primary_key=True),
-    # determinism: other bytes under an equal memo key; damage, loss: stored bytes that changed or went away
+    # determinism: other bytes under an equal memo key; damage, loss: stored bytes that changed or went away;
+    # schedule: a workflow run that a schedule started has failed
     Column("kind", String(32), nullable=False),
     Column("memo_key", _DIGEST),
     Column("run_id", _ID, ForeignKey("runs.id")),  # null: nobody recorded how the bytes came about

@@ -13,6 +13,7 @@
     starter.py      bringing a home to a usable state: schema, store, starter weights
     run.py          run; follow.py shows a workflow's progress from the catalog
     schedule.py     schedule add, ls, pause, resume, rm
+    approve.py      approve
     browse.py       ls, show, get, open
     lineage.py      lineage up, down, export
     diff.py         diff
@@ -22,6 +23,7 @@
     replay.py       replay
     cards.py        cards; card.py: card check
     weights.py      weights list, show, import, made, of; contents.py lists their files and tensors
+    pool.py         pool status, pause, resume, limit, load, unload, drain, hint
     catalog.py      catalog status, upgrade, check
     fsck.py         fsck
     gc.py           gc

@@ -194,7 +194,8 @@ def _catalog(home: Home) -> Iterator[Finding]:
 
 
 def _server(home: Home) -> Iterator[Finding]:
-    from mutoscope.platform.cli.services import answers, log_folder
+    from mutoscope.platform.cli.api import answers
+    from mutoscope.platform.cli.services import log_folder
 
     record = home.stack
     if record is None:
@@ -211,7 +212,8 @@ def _server(home: Home) -> Iterator[Finding]:
 
 
 def _gateway(home: Home) -> Iterator[Finding]:
-    from mutoscope.platform.cli.services import answers, log_folder
+    from mutoscope.platform.cli.api import answers
+    from mutoscope.platform.cli.services import log_folder
 
     record = home.stack
     if record is None:

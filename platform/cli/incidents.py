@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from mutoscope.platform.catalog import Incident
     from mutoscope.platform.cli.home import Home
 
-Kind = Literal["determinism", "damage", "loss"]
+Kind = Literal["determinism", "damage", "loss", "schedule"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Bytes that differed under one key, and bytes that were damaged or lost: list, show.\n\n"
+    help="Bytes that differed under one key, bytes that were damaged or lost, scheduled runs that failed: "
+    "list, show.\n\n"
     "Example: mutoscope incidents list",
 )
 
@@ -64,12 +65,14 @@ def show(
         render.emit_json(asdict(found))
         return
     render.say(f"{found.kind} incident {found.id}, {render.clock(found.created_at)}")
-    for line in _determinism(home, found) if found.kind == "determinism" else _bytes(home, found):
+    for line in _TOLD.get(found.kind, _bytes)(home, found):
         render.say(line)
 
 
 def _about(home: Home, one: Incident) -> str:
     """The incident in a few words."""
+    if one.kind == "schedule":
+        return f"{one.details.get('workflow')}: {render.shorten(str(one.details.get('message')), 80)}"
     if one.kind != "determinism":
         return str(one.details.get("artifact") or str(one.details.get("digest"))[:12])
     run = home.catalog.runs.get(one.run_id) if one.run_id else None
@@ -125,6 +128,18 @@ def _bytes(home: Home, found: Incident) -> Iterator[str]:
         yield "  import it again, or bring its file from a backup and run `mutoscope fsck --repair`"
 
 
+def _schedule(home: Home, found: Incident) -> Iterator[str]:
+    flow_run = str(found.details.get("flow_run"))
+    yield f"a scheduled run of {found.details.get('workflow')} ended as {found.details.get('state')}"
+    yield f"reason   {found.details.get('message')}"
+    run = home.catalog.workflows.find_by_flow_run(flow_run)
+    yield f"flow run {flow_run}, {found.details.get('name')}"
+    yield "what to do"
+    if run is not None:
+        yield f"  `mutoscope retry {run.id}` runs it again; what succeeded is not made anew"
+    yield f"  `mutoscope schedule ls {found.details.get('workflow')}` shows when it starts next"
+
+
 def _name(home: Home, digest: str | None) -> str:
     if digest is None:
         return "nothing"
@@ -136,3 +151,6 @@ def _said(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key}={_said(item)}" for key, item in value.items())
     return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+_TOLD = {"determinism": _determinism, "schedule": _schedule}

@@ -68,8 +68,8 @@ def joined_home() -> Home:
     Raises:
         ServerUnavailable: no stack runs here and no server is named by PREFECT_API_URL.
     """
+    from mutoscope.platform.cli.api import answers
     from mutoscope.platform.cli.home import Home
-    from mutoscope.platform.cli.services import answers
     from mutoscope.platform.errors import ServerUnavailable
 
     home = Home()
@@ -166,7 +166,7 @@ def raise_if_ended(flow_run_id: str) -> None:
     Raises:
         InvalidInput: with the line of the failed flow run.
     """
-    from mutoscope.platform.cli.services import get_json
+    from mutoscope.platform.cli.api import get_json
     from mutoscope.platform.errors import InvalidInput
 
     state = get_json(f"{os.environ['PREFECT_API_URL']}/flow_runs/{flow_run_id}")["state"] or {}

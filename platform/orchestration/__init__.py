@@ -9,11 +9,15 @@
     fan_out        many stages at once, within bounds
     engine_run     one engine run as a Prefect task (or as a plain await outside any flow)
     submit         the same without Prefect: plan, enqueue or attach, wait
+    waiting        waiting for a run in an event loop
     plan           what a run is: pinned weights, resolved parameters, memo key
     scoring        a reward for a sample, whatever happens to the run
     replay         an artifact made again from its record
     context        which workflow is executing here
     runtime        the process's handles: settings, catalog, store
+    approval       a person's word between two stages
+    labels         what runs are called in lists; pictures: how artifacts are shown there
+    results        what a workflow run shows in the UI when it has ended
     publish        telemetry for the Prefect UI, off the critical path
     pages          browse pages of ended runs, off the critical path
     media          media files from outside, as recorded imports
@@ -21,7 +25,8 @@
     adapting       LoRA files, as recorded imports over a base
     selection      which weight versions a run pins where not the live ones
     weights        what a training made, as weight versions
-    deployments    workflows on a work pool; the heartbeat automation
+    deployments    workflows on a work pool
+    automations    what the server does by itself; failures: a flow run that failed, in words
     schedule       when a workflow starts by itself, as it is declared
     schedules      the schedules of deployed workflows, at the server
     launch         starting a workflow by name, here or on the pool
@@ -30,6 +35,5 @@
     pool           the process pool in which submitted workflows run
     stack          the record of a running stack
 
-Only `workflow`, `engine_run`, `publish`, `deployments`, `schedules`, `pool`, `launch`, `reaper`, `server` import Prefect.
-Only references pass through it; its rows are telemetry, the catalog is the truth.
+Only references pass through Prefect; its rows are telemetry, the catalog is the truth.
 """

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
-from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, StateType
-from prefect.events.actions import ChangeFlowRunState, RunDeployment
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.events.schemas.events import ResourceSpecification
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from mutoscope.platform.errors import MutoscopeError
+from mutoscope.platform.orchestration.automations import ensure_automations
 from mutoscope.platform.orchestration.registry import Registry, Workflow, discover
 from mutoscope.platform.orchestration.schedule import from_settings
 from mutoscope.platform.orchestration.schedules import declared_schedules, reconcile
@@ -32,18 +28,8 @@ from mutoscope.platform.orchestration.workflow import TAG
 from mutoscope.platform.settings import get_settings
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from prefect.client.orchestration import PrefectClient
     from prefect.client.schemas.responses import DeploymentResponse
-
-HEARTBEAT_AUTOMATION = "mutoscope: flow runs whose process died"
-REAP_AUTOMATION = "mutoscope: close the records of flow runs that died"
-REAPER = "maintenance.reap"
-
-_SILENCE = timedelta(seconds=3 * HEARTBEAT_SECONDS)
-_ENDINGS = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
-_FLOW_RUNS = ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]})
 
 
 async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
@@ -72,8 +58,7 @@ async def deploy_all(registry: Registry | None = None) -> tuple[str, ...]:
         for deployment in await client.read_deployments(deployment_filter=ours):
             if deployment.id not in deployed.values() and deployment.work_pool_name == POOL:
                 await client.delete_deployment(deployment.id)
-        for automation in _automations(deployed):
-            await _ensure(client, automation)
+        await ensure_automations(client, deployed)
     return tuple(workflow.name for workflow in workflows)
 
 
@@ -136,58 +121,6 @@ def _wanted(workflow: Workflow) -> dict[str, Any]:
 def _description(workflow: Workflow) -> str:
     requires = ", ".join(f"`{name}`" for name in workflow.requires) or "nothing"
     return f"{workflow.description}\n\nWorkflow `{workflow.id}`; requires {requires}."
-
-
-def _automations(deployed: Mapping[str, UUID]) -> Iterator[AutomationCore]:
-    """What the server does by itself when a flow process dies."""
-    yield AutomationCore(
-        name=HEARTBEAT_AUTOMATION,
-        description="Marks a flow run Crashed when its process has sent no heartbeat for 90 s.",
-        enabled=True,
-        trigger=EventTrigger(
-            after={"prefect.flow-run.heartbeat"},
-            expect={"prefect.flow-run.heartbeat", *_ENDINGS},
-            match=_FLOW_RUNS,
-            # Only ours: others may keep Prefect's own, slower rhythm.
-            match_related=ResourceSpecification.model_validate(
-                {"prefect.resource.role": ["tag"], "prefect.resource.id": [f"prefect.tag.{TAG}"]}
-            ),
-            for_each={"prefect.resource.id"},
-            posture=Posture.Proactive,
-            threshold=1,
-            within=_SILENCE,
-        ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED,
-                message="Its process has sent no heartbeat for 90 s; it has probably died.",
-            )
-        ],
-    )
-    if REAPER in deployed:
-        yield AutomationCore(
-            name=REAP_AUTOMATION,
-            description="Closes the records of workflow runs whose process ended without doing so.",
-            enabled=True,
-            trigger=EventTrigger(
-                expect={"prefect.flow-run.Crashed", "prefect.flow-run.Cancelled"},
-                match=_FLOW_RUNS,
-                posture=Posture.Reactive,
-                threshold=1,
-                within=timedelta(0),
-            ),
-            actions=[RunDeployment(source="selected", deployment_id=deployed[REAPER], parameters={})],
-        )
-
-
-async def _ensure(client: PrefectClient, wanted: AutomationCore) -> None:
-    existing = await client.read_automations_by_name(wanted.name)
-    if not existing:
-        await client.create_automation(wanted)
-        return
-    found = AutomationCore.model_validate(existing[0].model_dump(include=set(AutomationCore.model_fields)))
-    if found.model_dump(mode="json") != wanted.model_dump(mode="json"):
-        await client.update_automation(existing[0].id, wanted)
 
 
 async def _deploy_when_up() -> tuple[str, ...]:

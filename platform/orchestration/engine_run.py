@@ -25,6 +25,7 @@ from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer
+from mutoscope.platform.orchestration.labels import run_label, with_seed
 from mutoscope.platform.orchestration.plan import Origin
 from mutoscope.platform.orchestration.publish import ProgressFeed
 from mutoscope.platform.orchestration.runtime import get_runtime
@@ -97,15 +98,22 @@ async def _engine_run(card_id: str, request: dict[str, Any], profile: Profile) -
             outcome = await submit_run(card_id, profile=profile, origin=origin, **request)
     except MutoscopeError as error:
         return Failed(message=str(error), data=error)
+    # The event that tells of the task's end brings the name along.
+    task_context.task_run.name = await run_label(get_runtime(), outcome.run)
     if context is not None:
         context.publications.spawn_outcome(get_runtime(), outcome, client)
     return Completed(name="Cached" if outcome.disposition == "hit" else "Completed", data=outcome.outputs)
 
 
+def _task_name(parameters: dict[str, Any]) -> str:
+    """Until it is known which versions it pins; see `labels`."""
+    return with_seed(parameters["card_id"], parameters["request"].get("seed"))
+
+
 _task = Task(
     _engine_run,
     name="engine_run",
-    task_run_name="{card_id}",
+    task_run_name=_task_name,
     description="Run a card through the queue and wait for its outputs.",
     # The catalog is the memo; Prefect's cache knows nothing of weights or bytes.
     cache_policy=NO_CACHE,

@@ -32,6 +32,7 @@ from mutoscope.platform.catalog.workflows import WorkflowState
 from mutoscope.platform.custody.pages_path import INDEX, run_folder
 from mutoscope.platform.errors import (
     CatalogUnavailable,
+    Declined,
     LeaseLost,
     TimeLimitExceeded,
     WorkflowCancelled,
@@ -45,6 +46,7 @@ from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.plan import draw_seed
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import Registry, Workflow
+from mutoscope.platform.orchestration.results import publish_end
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.selection import Pins, from_tags, pins_of
 from mutoscope.platform.orchestration.values import keep_values
@@ -145,7 +147,7 @@ async def _open(
         chain=(*(parent.chain if parent else ()), declared.id),
         allowed=frozenset(declared.requires),
         page=f"{run_folder(run_id, declared.id, recorded)}/{INDEX}",
-        publications=Publications(),
+        publications=Publications(declared.id, parent.publications if parent else None),
         registry=registry,
         hold=Hold(run_id, parent.hold if parent else None),
         origin=parent.draw(declared.id, values) if parent else retried(flow_tags) or run_id,
@@ -194,6 +196,8 @@ class _Execution:
                 return self._lost()
             case Stopped(reason="cancelled"):
                 return await self._cancelled()
+            case Declined():
+                return await self._failed(error, state="cancelled")
             case Stopped():
                 limit = f"{self.declared.time_limit:g} s"
                 overdue = TimeLimitExceeded(
@@ -213,12 +217,14 @@ class _Execution:
             await self._cancelled()
         return error
 
-    async def _failed(self, error: Exception, *, withdraw: bool = False) -> BaseException:
+    async def _failed(
+        self, error: Exception, *, withdraw: bool = False, state: WorkflowState = "failed"
+    ) -> BaseException:
         if withdraw:
             await self._withdraw()
         record = {"type": type(error).__name__, "message": str(error) or type(error).__name__}
         try:
-            await self._close("failed", error=record)
+            await self._close(state, error=record)
         except LeaseLost:
             return self._lost()
         except CatalogUnavailable:
@@ -254,6 +260,7 @@ class _Execution:
         finish, run_id = self.runtime.catalog.workflows.finish, self.context.run_id
         await patience.ask(finish, run_id, state, outputs=outputs, error=error, holder=holder())
         RUN_PAGES.add(self.runtime, run_id)
+        self.context.publications.spawn(publish_end(self.runtime, self.context, outputs))
 
     async def _withdraw(self) -> None:
         """What it waits for is wanted no more, unless somebody else waits too."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefect.artifacts import (
@@ -21,9 +22,9 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 
 from mutoscope.platform.orchestration.context import current_workflow
+from mutoscope.platform.orchestration.pictures import linked, picture_url
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.submit import Outcome
-from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.reward import told
 from mutoscope.platform.wording import markdown_table
 
@@ -42,17 +43,49 @@ _MAX_OUTCOMES = 50
 """Runs of one workflow execution whose results are published. The catalog and the gateway show them all."""
 
 
-class Publications:
-    """Background tasks of one workflow execution. `drain` before the loop or the API client goes away."""
+_MAX_STEPS = 200
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An engine run that ended well, and the workflow that asked for it."""
+
+    workflow: str
+    outcome: Outcome
+
+
+class Publications:
+    """Background tasks of one workflow execution. `drain` before the loop or the API client goes away.
+
+    Args:
+        workflow: its id.
+        outer: those of the execution around it.
+    """
+
+    def __init__(self, workflow: str = "", outer: Publications | None = None) -> None:
+        self.outer = outer
+        self.steps: list[Step] = []
+        """What this execution and those inside it have made, in the order in which they ended."""
+        self.passed_over = 0
+        """Steps too many to be told one by one."""
         self.turn = asyncio.Lock()
         """Held while a publication talks to the API: one at a time, so that they take little from runs."""
+        self._workflow = workflow
+        self._tasks: set[asyncio.Task[None]] = set()
         self._outcomes = 0
+
+    def note(self, step: Step) -> None:
+        """Remember a step for the table of lineage, here and in every execution around this one."""
+        if len(self.steps) < _MAX_STEPS:
+            self.steps.append(step)
+        else:
+            self.passed_over += 1
+        if self.outer is not None:
+            self.outer.note(step)
 
     def spawn_outcome(self, runtime: Runtime, outcome: Outcome, client: PrefectClient) -> None:
         """Publish a run's result, unless this execution has published enough of them."""
+        self.note(Step(self._workflow, outcome))
         self._outcomes += 1
         if self._outcomes <= _MAX_OUTCOMES:
             self.spawn(publish_outcome(runtime, outcome, client, self.turn))
@@ -154,14 +187,14 @@ async def publish_outcome(
     card = outcome.run.card
     artifacts: list[Artifact] = []
     for slot, ref in outcome.outputs.items():
-        url = _picture_url(runtime, ref)
+        url = picture_url(runtime, ref)
         if url is not None:
             page = runtime.page_url(ref.digest)
             artifacts.append(
                 ImageArtifact(key=f"{card}-{slot}", description=f"[{ref}]({page})", image_url=url)
             )
         if ref.kind == "reward":
-            said = f"**{told(ref.meta)}** {_linked(runtime, ref)}"
+            said = f"**{told(ref.meta)}** {linked(runtime, ref)}"
             artifacts.append(
                 MarkdownArtifact(key=f"{card}-{slot}", description=told(ref.meta), markdown=said)
             )
@@ -176,17 +209,10 @@ async def publish_outcome(
             await artifact.acreate(client=client)
 
 
-def _picture_url(runtime: Runtime, ref: ArtifactRef) -> str | None:
-    url = runtime.bytes_url(ref.digest)
-    if url is None or ref.kind not in ("image", "video", "audio"):
-        return None
-    return url if ref.kind == "image" else f"{url}/poster"
-
-
 def _summary(runtime: Runtime, outcome: Outcome) -> str:
     run = outcome.run
     how = "computed" if outcome.disposition == "new" else "shared with an equal run"
-    rows = [(slot, _linked(runtime, ref), ref.size) for slot, ref in outcome.outputs.items()]
+    rows = [(slot, linked(runtime, ref), ref.size) for slot, ref in outcome.outputs.items()]
     lines = [f"### {run.card}: {how}", "", markdown_table(("output", "artifact", "bytes"), rows)]
     workflow = current_workflow.get()
     if workflow is not None:
@@ -194,8 +220,3 @@ def _summary(runtime: Runtime, outcome: Outcome) -> str:
         lines += ["", f"[The whole run on one page]({address}), once it has ended."]
     lines += ["", f"Run `{run.id}`, seed {run.seed}, memo key `{str(run.memo_key)[:12]}`."]
     return "\n".join(lines)
-
-
-def _linked(runtime: Runtime, ref: ArtifactRef) -> str:
-    page = runtime.page_url(ref.digest)
-    return f"[{ref}]({page})" if page else f"`{ref}`"

@@ -15,11 +15,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mutoscope.platform.durations import parse_duration
+from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.settings import Settings, get_settings
+
 FORMAT = "mutoscope.stack/1"
 POOL = "mutoscope"
 
 HEARTBEAT_SECONDS = 30
 """How often a flow process says that it lives. `deployments` takes three missed beats for a dead process."""
+
+_SHORTEST_KEEP_SECONDS = 3600.0
+"""Prefect's own limit."""
 
 StackState = Literal["starting", "ready", "stopping"]
 
@@ -97,13 +104,17 @@ def remove_record(home: Path) -> None:
     record_path(home).unlink(missing_ok=True)
 
 
-def environment(home: Path, prefect_api_url: str, web_url: str) -> dict[str, str]:
-    """Variables that tie a process to this stack; also what keeps Prefect from calling off the machine."""
+def environment(
+    home: Path, prefect_api_url: str, web_url: str, settings: Settings | None = None
+) -> dict[str, str]:
+    """Variables that tie a process to this stack; also what keeps Prefect from calling off the machine. An
+    address that is not known leaves its variable alone."""
+    settings = settings or get_settings()
+    known = {"MUTOSCOPE_WEB_URL": web_url, "PREFECT_API_URL": prefect_api_url}
     return {
+        **{name: url for name, url in known.items() if url},
         "MUTOSCOPE_HOME": str(home),
-        "MUTOSCOPE_WEB_URL": web_url,
         "PREFECT_HOME": str(home / "prefect"),
-        "PREFECT_API_URL": prefect_api_url,
         # Without a server a flow must fail with a clear line, not start a hidden server of its own.
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "0",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -112,11 +123,46 @@ def environment(home: Path, prefect_api_url: str, web_url: str) -> dict[str, str
         "DO_NOT_TRACK": "1",
         "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
-        # Finished flow runs are telemetry of what the catalog keeps; by default only their events age out.
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        **_retention(settings),
+        **_access(settings, prefect_api_url),
         # Several processes share the machine, and thread counts change low bits.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
+
+
+def _retention(settings: Settings) -> dict[str, str]:
+    """Finished flow runs are telemetry of what the catalog keeps; by default only their events age out."""
+    seconds = parse_duration("MUTOSCOPE_PREFECT_KEEP", settings.prefect_keep)
+    if seconds <= _SHORTEST_KEEP_SECONDS:
+        raise InvalidParameter(
+            "MUTOSCOPE_PREFECT_KEEP", settings.prefect_keep, "use more than 1h, such as 30d"
+        )
+    return {
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{seconds:.0f}",
+    }
+
+
+def _access(settings: Settings, prefect_api_url: str) -> dict[str, str]:
+    """Who may talk to the server: pages of its own origin, and whoever has the credentials, if there are any.
+
+    Without a token per client and with every origin allowed, as Prefect has it by default, any page that a
+    person visits could drive a server on their machine.
+    """
+    access = {
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": prefect_api_url.removesuffix("/api"),
+        # The UI asks where it came from, under whatever name that was.
+        "PREFECT_UI_API_URL": "/api",
+    }
+    # Whoever runs the server elsewhere, or behind a proxy, says so by Prefect's own names.
+    access = {name: os.environ.get(name, value) for name, value in access.items()}
+    if settings.prefect_auth is not None:
+        secret = settings.prefect_auth.get_secret_value()
+        if not all(secret.partition(":")):
+            raise InvalidParameter("MUTOSCOPE_PREFECT_AUTH", "...", "write user:password")
+        access |= {"PREFECT_SERVER_API_AUTH_STRING": secret, "PREFECT_API_AUTH_STRING": secret}
+    return access
 
 
 def join(home: Path, environ: MutableMapping[str, str] = os.environ) -> StackRecord | None:

@@ -26,10 +26,10 @@ from mutoscope.platform import ids
 from mutoscope.platform.errors import InvalidWorkflow, MutoscopeError, WorkflowCancelled
 from mutoscope.platform.orchestration import signature
 from mutoscope.platform.orchestration.execution import execute
+from mutoscope.platform.orchestration.labels import flow_run_label
 from mutoscope.platform.orchestration.outputs import outputs_of
 from mutoscope.platform.orchestration.registry import REGISTRY, Registry, Workflow
 from mutoscope.platform.orchestration.schedule import Schedule
-from mutoscope.platform.wording import excerpt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,10 +118,7 @@ def workflow(
 
 
 def _run_name() -> str:
-    """What the run is about, for lists: its prompt if it has one."""
-    parameters = prefect_flow_run.parameters or {}
-    subject = excerpt(str(parameters.get("prompt") or parameters.get("image") or ""))
-    return subject or str(prefect_flow_run.flow_name)
+    return flow_run_label(str(prefect_flow_run.flow_name), prefect_flow_run.parameters or {})
 
 
 def _version(fn: Callable[..., Any]) -> str | None:

@@ -13,11 +13,8 @@ from pydantic import Field
 
 from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow, ServerUnavailable, UnknownWorkflow
 from mutoscope.platform.orchestration import launch
-from mutoscope.platform.orchestration.deployments import (
-    HEARTBEAT_AUTOMATION,
-    REAP_AUTOMATION,
-    deploy_all,
-)
+from mutoscope.platform.orchestration.automations import HEARTBEAT_AUTOMATION, OURS, SCHEDULE_AUTOMATION
+from mutoscope.platform.orchestration.deployments import deploy_all
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.runtime import Runtime
@@ -64,8 +61,8 @@ async def test_deploying_again_changes_nothing_and_removes_what_is_gone(runtime:
     @workflow("test.gone", registry=(larger := Registry()))
     async def gone() -> None: ...
 
-    @workflow("maintenance.reap", registry=larger)
-    async def reap_here() -> None: ...
+    @workflow("maintenance.report_failure", registry=larger)
+    async def report_here() -> None: ...
 
     larger.register(REGISTRY.get("deployed"))
 
@@ -74,8 +71,8 @@ async def test_deploying_again_changes_nothing_and_removes_what_is_gone(runtime:
             deployments = {str(d.id): d.name for d in await client.read_deployments()}
             automations = [
                 automation.model_dump(mode="json", exclude={"updated"})
-                for name in (HEARTBEAT_AUTOMATION, REAP_AUTOMATION)
-                for automation in await client.read_automations_by_name(name)
+                for automation in sorted(await client.read_automations(), key=lambda one: one.name)
+                if automation.name.startswith(OURS)
             ]
         return sorted(deployments.items()), automations
 
@@ -83,8 +80,9 @@ async def test_deploying_again_changes_nothing_and_removes_what_is_gone(runtime:
     before = await state()
     await deploy_all(larger)
     assert await state() == before
-    assert [found["name"] for found in before[1]] == [HEARTBEAT_AUTOMATION, REAP_AUTOMATION]
+    assert [found["name"] for found in before[1]] == [HEARTBEAT_AUTOMATION, SCHEDULE_AUTOMATION]
     await deploy_all(REGISTRY)
+    assert [found["name"] for found in (await state())[1]] == [HEARTBEAT_AUTOMATION], "its reporter is gone"
     async with get_client() as client:
         with pytest.raises(ObjectNotFound):
             await client.read_deployment_by_name("gone/gone")
