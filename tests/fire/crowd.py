@@ -14,7 +14,7 @@ from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.orchestration.plan import Origin, plan_run, spec_of
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.settings import Settings
-from tests.fire.site import CARD_ORIGIN, LEASE_S, Site
+from tests.fire.site import BUCKET, CARD_ORIGIN, LEASE_S, Site
 from tests.support.platform import cards_registered
 from tests.support.tinycard.card import CARD
 
@@ -60,6 +60,6 @@ class Crowd:
 def _runtime(site: Site) -> Runtime:
     home: Path = site.control.home
     settings = Settings(
-        home=home, database_url=site.database_url, store_url=str(site.store.url), lease_seconds=LEASE_S
+        home=home, database_url=site.database_url, store_url=f"s3://{BUCKET}", lease_seconds=LEASE_S
     )
     return Runtime(settings, site.catalog, site.store)

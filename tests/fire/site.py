@@ -9,7 +9,6 @@ Nothing is shared between the hosts but what goes over their links, which can be
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -23,9 +22,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from mutoscope.models.registry import get_card
+from mutoscope.models.starter.folders import starter_folder
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.cli import services
+from mutoscope.platform.cli.api import get_json
 from mutoscope.platform.cli.supervisor import Service
 from mutoscope.platform.orchestration import stack
 from mutoscope.platform.orchestration.importing import import_folder
@@ -53,18 +55,25 @@ class Site:
 
     Args:
         workers: GPU workers on east and on west.
+        starter: cards to serve beside the test card, with the weights that ship.
         pace: seconds that a step of the test card keeps its worker busy.
         settings: further `MUTOSCOPE_*` settings, by field.
     """
 
     def __init__(
-        self, folder: Path, *, workers: tuple[int, int] = (2, 1), pace: float = 0.1, **settings: Any
+        self,
+        folder: Path,
+        *,
+        workers: tuple[int, int] = (2, 1),
+        starter: Sequence[str] = (),
+        pace: float = 0.1,
+        **settings: Any,
     ) -> None:
         self.folder = folder
         self.journal = folder / "journal"
         self._pace, self._settings = pace, settings
         self._exits = ExitStack()
-        self._workers = workers
+        self._workers, self._starter = workers, tuple(starter)
         self.weights = write_folder(folder / "weights", num_inference_steps=3)
 
     def start(self) -> Site:
@@ -78,6 +87,10 @@ class Site:
         self.database_url, self._prefect_database = databases.create(), databases.create()
         Catalog.migrate(self.database_url)
         import_folder(self.catalog, self.store, CARD, self.weights)
+        for card_id in self._starter:
+            weights = starter_folder(card_id)
+            assert weights is not None
+            import_folder(self.catalog, self.store, get_card(card_id), weights)
         self.control = Host("control", self.folder / "control", {}, self._control_services())
         self.east, self.west = (
             self._host(name, count) for name, count in zip(("east", "west"), self._workers, strict=True)
@@ -117,6 +130,11 @@ class Site:
         """The hosts that reach the servers over a link."""
         return self.east, self.west
 
+    @property
+    def gpu_workers(self) -> list[str]:
+        """Names of the worker processes, with their hosts'."""
+        return [f"{h.name}/{s.name}" for h in self.away for s in h.services if s.name.startswith("worker-")]
+
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog as a person at the servers' machine sees it. What it is told reaches the disk."""
@@ -134,7 +152,7 @@ class Site:
 
     def api(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask the Prefect API: GET, or POST with a body."""
-        return services.get_json(f"{self._api_url(self._prefect_port)}{path}", body=body, timeout=60.0)
+        return get_json(f"{self._api_url(self._prefect_port)}{path}", body=body, timeout=60.0)
 
     def submit(self, workflow: str, **parameters: Any) -> str:
         """Hand a workflow to the work pool, as the UI does; returns the flow run's id."""
@@ -190,7 +208,7 @@ class Site:
         return (
             prefect_service(self._prefect_port, self._prefect_database, environment),
             services.deployments(environment),
-            *_reconciler(environment),
+            services.reconciler(environment),
         )
 
     def _host(self, name: str, workers: int) -> Host:
@@ -200,14 +218,19 @@ class Site:
         self._exits.callback(link.close)
         environment = self.environment(home, link)
         gpu = [
-            _serving_test_card(services.gpu_worker(number, environment, self._registered))
+            self._serving(services.gpu_worker(number, environment, self._registered))
             for number in range(1, workers + 1)
         ]
         pool = services.flow_pool(name, environment)
         # Readiness is asked from here, where no link is in the way.
         online = partial(services.pool_worker_online, self._api_url(self._prefect_port), name)
         pool = replace(pool, ready=lambda pid: online())
-        return Host(name, home, environment, (*gpu, pool, *_reconciler(environment)), link)
+        return Host(name, home, environment, (*gpu, pool, services.reconciler(environment)), link)
+
+    def _serving(self, service: Service) -> Service:
+        """A worker of the site's cards alone: it is ready sooner."""
+        cards = [argument for card_id in (CARD.id, *self._starter) for argument in ("--card", card_id)]
+        return replace(service, command=[*service.command, *cards])
 
     def _registered(self, pid: int) -> bool:
         alive = self.catalog.workers.alive(within_seconds=LEASE_S)
@@ -223,17 +246,6 @@ class Site:
     @staticmethod
     def _api_url(port: int) -> str:
         return f"http://127.0.0.1:{port}/api"
-
-
-def _reconciler(environment: Mapping[str, str]) -> Sequence[Service]:
-    if importlib.util.find_spec("mutoscope.platform.orchestration.reconciler") is None:
-        return ()
-    command = [sys.executable, "-m", "mutoscope.platform.orchestration.reconciler"]
-    return (Service("reconciler", command, environment, ready=lambda pid: True),)
-
-
-def _serving_test_card(service: Service) -> Service:
-    return replace(service, command=[*service.command, "--card", CARD.id])
 
 
 def _through(url: str, port: int) -> str:

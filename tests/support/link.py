@@ -23,30 +23,26 @@ class Link:
     """
 
     def __init__(self, servers: Mapping[str, int]) -> None:
-        self._whole = threading.Event()
-        self._whole.set()
-        self._relays = {name: _Relay(port, self._whole) for name, port in servers.items()}
+        self._relays = {name: _Relay(port) for name, port in servers.items()}
 
     @property
     def ports(self) -> Mapping[str, int]:
         return {name: relay.port for name, relay in self._relays.items()}
 
     @property
-    def is_cut(self) -> bool:
-        return not self._whole.is_set()
-
-    @property
     def passed(self) -> Mapping[str, int]:
         """Bytes passed on so far, by server: whether anything went through lately."""
         return {name: relay.passed for name, relay in self._relays.items()}
 
-    def cut(self) -> None:
-        """Silence, from the next piece on."""
-        self._whole.clear()
+    def cut(self, *servers: str) -> None:
+        """Silence, from the next piece on: towards these servers, or towards all."""
+        for name in servers or self._relays:
+            self._relays[name].whole.clear()
 
     def mend(self) -> None:
         """Deliver what waits, and everything after it."""
-        self._whole.set()
+        for relay in self._relays.values():
+            relay.whole.set()
 
     def close(self) -> None:
         self.mend()
@@ -57,8 +53,10 @@ class Link:
 class _Relay:
     """One listening port, passed on to another."""
 
-    def __init__(self, target: int, whole: threading.Event) -> None:
-        self._target, self._whole = target, whole
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self.whole = threading.Event()
+        self.whole.set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self.passed = 0
@@ -83,7 +81,7 @@ class _Relay:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        self._whole.wait()
+        self.whole.wait()
         try:
             server = socket.create_connection(("127.0.0.1", self._target))
         except OSError:
@@ -104,11 +102,11 @@ class _Relay:
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(_BUFFER):
-                self._whole.wait()
+                self.whole.wait()
                 target.sendall(piece)
                 self.passed += len(piece)
         # The end of a stream is no less silent than its bytes.
-        self._whole.wait()
+        self.whole.wait()
         _hang_up(target, socket.SHUT_WR)
 
 

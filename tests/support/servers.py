@@ -95,6 +95,13 @@ class Server:
         self._end(signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def processes(self) -> list[psutil.Process]:
+        """The server and its children; none while it is stopped."""
+        if self._process is None:
+            return []
+        server = psutil.Process(self._process.pid)
+        return [server, *server.children(recursive=True)]
+
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return

@@ -1,0 +1,134 @@
+"""A workflow run held still at each stage of its life, for somebody to cancel it there.
+
+Each stage is a block around the moment: inside it the run is where the stage says, and stays; leaving the
+block takes away what held it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+from mutoscope.platform.catalog import RunRecord
+from tests.fire.crowd import Crowd
+from tests.fire.site import Site
+from tests.support.deadline import until
+from tests.support.tinycard.card import CARD
+
+Seeds = Callable[[], int]
+Stage = Callable[[Site, int, Seeds, Path], AbstractContextManager[str]]
+"""(site, the run's seed, where further seeds come from, an empty folder) -> id of the flow run."""
+
+
+@contextmanager
+def scheduled(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """At Prefect only: no process has begun it."""
+    yield site.submit("fire_one", seed=seed)
+
+
+@contextmanager
+def queued(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """Its engine run waits for a worker."""
+    site.catalog.queues.pause(CARD.id, "tests of cancelling")
+    try:
+        flow_run = site.submit("fire_one", seed=seed)
+        _run_of(site, seed, "queued")
+        yield flow_run
+    finally:
+        site.catalog.queues.resume(CARD.id)
+
+
+@contextmanager
+def claimed(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """A worker holds its engine run, and is kept from it by a step of another."""
+    with ExitStack() as gates:
+        for _ in range(len(site.gpu_workers) - 1):
+            gates.enter_context(_busy(site, seeds(), folder))
+        site.catalog.queues.pause(CARD.id, "tests of cancelling")
+        # Both are taken in one claim by the one worker that is left, the older one first.
+        last = gates.enter_context(_gated(site, seeds(), folder))
+        flow_run = site.submit("fire_one", seed=seed)
+        _run_of(site, seed, "queued")
+        site.catalog.queues.resume(CARD.id)
+        _reached(last)
+        _run_of(site, seed, "running")
+        yield flow_run
+
+
+@contextmanager
+def mid_step(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """Its engine run is in the second of its steps."""
+    gate = folder / f"{seed}"
+    flow_run = site.submit("fire_one", seed=seed, gate=str(gate), gate_step=1)
+    try:
+        _reached(gate)
+        yield flow_run
+    finally:
+        gate.touch()
+
+
+@contextmanager
+def put(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """Its engine run is computed, and its bytes are on their way to a store that does not answer."""
+    for host in site.away:
+        assert host.link is not None
+        host.link.cut("s3")
+    try:
+        flow_run = site.submit("fire_one", seed=seed)
+        until(lambda: f"\n{seed} " in f"\n{site.journal.read_text()}", "the run is computed")
+        assert _run_of(site, seed, "running").finished is False
+        yield flow_run
+    finally:
+        for host in site.away:
+            assert host.link is not None
+            host.link.mend()
+
+
+@contextmanager
+def nested(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """It is the outer of two workflows, and the inner one's engine run is in a step."""
+    gate = folder / f"{seed}"
+    flow_run = site.submit("fire_nest", seed=seed, gate=str(gate))
+    try:
+        _reached(gate)
+        yield flow_run
+    finally:
+        gate.touch()
+
+
+STAGES: tuple[Stage, ...] = (scheduled, queued, claimed, mid_step, put, nested)
+
+
+def _run_of(site: Site, seed: int, state: str) -> RunRecord:
+    """The run of that seed, once it is in that state."""
+
+    def look() -> RunRecord | None:
+        listed = site.catalog.runs.list(card=CARD.id, state=state, limit=50)
+        return next((run for run in listed if run.seed == seed), None)
+
+    return until(look, f"run of seed {seed} {state}")
+
+
+@contextmanager
+def _gated(site: Site, seed: int, folder: Path) -> Iterator[Path]:
+    """A lone run that waits at a gate in its first step until the block ends."""
+    gate = folder / f"{seed}"
+    crowd = Crowd.queue(site, [seed], gate=str(gate))
+    try:
+        yield gate
+    finally:
+        gate.touch()
+        until(lambda: all(run.finished for run in crowd.runs()), "the gated run ended")
+
+
+@contextmanager
+def _busy(site: Site, seed: int, folder: Path) -> Iterator[None]:
+    """One more worker is in a step that does not end."""
+    with _gated(site, seed, folder) as gate:
+        _reached(gate)
+        yield
+
+
+def _reached(gate: Path) -> None:
+    until(gate.with_name(f"{gate.name}.reached").exists, f"a run at gate {gate.name}")
