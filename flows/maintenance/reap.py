@@ -1,15 +1,16 @@
-"""Order after a death: records that a killed process left open."""
+"""Order after a death, now: what the reconciler does by itself every second."""
 
 from __future__ import annotations
 
 from prefect.logging import get_run_logger
 
-from mutoscope.platform.orchestration.reaper import reap_workflows
+from mutoscope.platform.orchestration.reconciler import reconcile
+from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.workflow import workflow
 
 
 @workflow("maintenance.reap")
 async def reap() -> None:
-    """Close the records of workflow runs whose process ended without doing so. Started by an automation."""
-    for run_id in await reap_workflows():
-        get_run_logger().info("workflow run %s was left open by its process", run_id)
+    """Close or start again what dead processes left open. For an installation without a reconciler."""
+    for line in await reconcile(get_runtime()):
+        get_run_logger().info(line)

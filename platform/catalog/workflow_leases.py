@@ -89,10 +89,16 @@ _HAND_BACK = (
     .values(lease_expires_at=now(), attempt=workflow_runs.c.attempt - 1)
 )
 _OVERDUE = select(workflow_runs).where(_EXPIRED).order_by(workflow_runs.c.created_at)
-_DECLARE_CRASHED = (
+_DECLARE_ENDED = (
     update(workflow_runs)
     .where(_THIS, _EXPIRED)
-    .values(state="crashed", finished_at=now(), lease_expires_at=None)
+    .values(
+        state=case(
+            (or_(workflow_runs.c.cancel_requested, bindparam("cancel")), "cancelled"), else_="crashed"
+        ),
+        finished_at=now(),
+        lease_expires_at=None,
+    )
     .returning(workflow_runs)
 )
 _CRASHED = (
@@ -105,7 +111,13 @@ _CRASHED = (
     )
     .order_by(workflow_runs.c.created_at.desc())
 )
-_STOP = update(workflow_runs).where(under_way).values(cancel_requested=True).returning(workflow_runs.c.id)
+_STOP = (
+    update(workflow_runs)
+    # A crashed one may be about to start again: it learns of the wish then.
+    .where(or_(under_way, crashed))
+    .values(cancel_requested=True)
+    .returning(workflow_runs.c.id)
+)
 _STOP_THIS = _STOP.where(_THIS)
 _CHILDREN = select(workflow_runs.c.id).where(
     workflow_runs.c.parent_id.in_(bindparam("parents", expanding=True))
@@ -211,19 +223,25 @@ class WorkflowLeases:
         with self._database.glance() as connection:
             return [to_workflow_run(row) for row in connection.execute(_OVERDUE.limit(limit))]
 
-    def take_expired(self, run_id: str, *, cancel: bool = False) -> WorkflowRecord | None:
-        """Declare one of those crashed and release the calls it waited for. Of several who try, one gets the
-        record, the others None; so does whoever is too late because its holder renewed.
+    def take_expired(
+        self, run_id: str, error: Mapping[str, Any], *, cancel: bool = False
+    ) -> WorkflowRecord | None:
+        """Declare one of those crashed, or cancelled if somebody wanted that, and release the calls it waited
+        for. Of several who try, one gets the record, the others None; so does whoever is too late because
+        its holder renewed.
 
         Args:
-            cancel: runs that nobody else waits for stop; otherwise they go on, and the next attempt attaches.
+            error: what is known of its end.
+            cancel: it is not to go on, and runs that nobody else waits for stop; otherwise they go on, and
+                the next attempt attaches.
         """
         with self._database.write(news=True) as connection:
-            row = connection.execute(_DECLARE_CRASHED, {"run": run_id}).one_or_none()
+            ended = {"run": run_id, "cancel": cancel, "error": dict(error)}
+            row = connection.execute(_DECLARE_ENDED, ended).one_or_none()
             if row is None:
                 return None
             record = to_workflow_run(row)
-            leave_all(connection, [run_id], cancel=cancel or record.cancel_requested)
+            leave_all(connection, [run_id], cancel=record.state == "cancelled")
         return record
 
     def restartable(self, limit: int = 100) -> builtins.list[WorkflowRecord]:

@@ -4,11 +4,12 @@ even when Prefect's own database is gone. Who executes one, and for how long, is
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import select, update
 
+from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.keys import by_prefix
 from mutoscope.platform.catalog.tables import workflow_runs
@@ -16,6 +17,8 @@ from mutoscope.platform.catalog.workflow_leases import WorkflowLeases
 from mutoscope.platform.catalog.workflow_records import WorkflowRecord, WorkflowState, to_workflow_run
 from mutoscope.platform.errors import LeaseLost, UnknownReference
 from mutoscope.platform.refs import ArtifactRef
+
+_BATCH = 500
 
 __all__ = ["WorkflowRecord", "WorkflowState", "Workflows", "to_workflow_run"]
 
@@ -86,6 +89,16 @@ class Workflows(WorkflowLeases):
         with self._database.glance() as connection:
             row = connection.execute(query).one_or_none()
         return to_workflow_run(row) if row else None
+
+    def of_flow_runs(self, flow_run_ids: Iterable[str]) -> dict[str, WorkflowRecord]:
+        """The newest workflow run opened by each of those Prefect flow runs, if any."""
+        found: dict[str, WorkflowRecord] = {}
+        with self._database.glance() as connection:
+            for batch in batched(flow_run_ids, _BATCH):
+                query = select(workflow_runs).where(workflow_runs.c.prefect_flow_run_id.in_(batch))
+                for row in connection.execute(query.order_by(workflow_runs.c.created_at, workflow_runs.c.id)):
+                    found[str(row.prefect_flow_run_id)] = to_workflow_run(row)
+        return found
 
     def list(
         self,

@@ -30,7 +30,12 @@
     schedule       when a workflow starts by itself, as it is declared
     schedules      the schedules of deployed workflows, at the server
     launch         starting a workflow by name, here or on the pool
-    reaper         closing the records of workflow runs whose process died
+    execution      one execution of a workflow, from its row to that row's end
+    liveness       who executes a workflow run: leases, and the word to stop
+    patience       riding out a catalog that does not answer
+    launch_tags    what a flow run is told by its tags
+    reconciler     the service that mends what dead processes left; reconciling: one look of it
+    flow_states    Prefect's view of flow runs, read and put right
     server         the Prefect server, or one line that says that nobody answers
     pool           the process pool in which submitted workflows run
     stack          the record of a running stack

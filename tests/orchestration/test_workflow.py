@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypedDict
 from uuid import UUID
 
 import pytest
-from prefect import flow
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -17,17 +19,18 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
 )
-from prefect.client.schemas.objects import Artifact, FlowRun, State, TaskRun
-from prefect.states import Cancelled, Crashed, Running
+from prefect.client.schemas.objects import Artifact, FlowRun, TaskRun
 from pydantic import Field
 
 from mutoscope.platform.catalog import RunRecord, WorkflowRecord
-from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow, NoWorker, RunFailed
+from mutoscope.platform.errors import InvalidParameter, InvalidWorkflow, NoWorker, RunFailed, UnknownWorkflow
 from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.engine_run import engine_run
-from mutoscope.platform.orchestration.reaper import reap_workflows
+from mutoscope.platform.orchestration.fan_out import for_each
+from mutoscope.platform.orchestration.kinds import Image
 from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.orchestration.stage import stage
 from mutoscope.platform.orchestration.workflow import TAG, workflow
 from mutoscope.platform.refs import ArtifactRef
 from tests.support.fake_worker import FakeWorker, paint
@@ -325,23 +328,6 @@ def test_the_form_says_what_the_types_say() -> None:
     assert paint_once.name == "paint_once"
 
 
-async def test_a_row_left_open_by_a_dead_process_is_closed_from_its_flow_run(runtime: Runtime) -> None:
-    async def left_open(state: State[None]) -> str:
-        async with get_client() as client:
-            flow_run = await client.create_flow_run(paint_once, parameters={"prompt": "a"}, state=state)
-        return runtime.catalog.workflows.start("test.paint", {"prompt": "a"}, None, str(flow_run.id))
-
-    crashed, cancelled, alive = [
-        await left_open(state)
-        for state in (Crashed(message="no heartbeat"), Cancelled(message="by hand"), Running())
-    ]
-    assert set(await reap_workflows()) == {crashed, cancelled}
-    rows = [runtime.catalog.workflows.get(row_id) for row_id in (crashed, cancelled, alive)]
-    assert [row.state for row in rows] == ["crashed", "cancelled", "running"]
-    assert [(row.error or {}).get("message") for row in rows] == ["no heartbeat", "by hand", None]
-    assert await reap_workflows() == ()
-
-
 async def test_flow_runs_inside_carry_the_tag_and_task_runs_none(
     runtime: Runtime, worker: FakeWorker
 ) -> None:
@@ -350,3 +336,131 @@ async def test_flow_runs_inside_carry_the_tag_and_task_runs_none(
     assert TAG in (await flow_run_of(child)).tags
     (task_run,) = await task_runs_of(child, 1)
     assert task_run.tags == []  # a tag costs each task a request
+
+
+class Painted(TypedDict):
+    image: Image
+    facts: dict[str, int]
+
+
+async def test_data_is_kept_as_an_artifact_that_the_workflow_made(
+    runtime: Runtime, worker: FakeWorker
+) -> None:
+    @workflow("test.tells", requires=["tiny-test"], registry=Registry())
+    async def tells(seed: int) -> Painted:
+        return {"image": (await engine_run("tiny-test", seed=seed))["image"], "facts": {"seed": seed}}
+
+    made = await tells(seed=3)
+    assert made["facts"] == {"seed": 3}
+    row = the_row(runtime, "test.tells")
+    assert row.outputs is not None
+    kept = runtime.catalog.artifacts.resolve(f"json:{row.outputs['facts']}")
+    assert json.loads(runtime.store.get(kept.digest)) == {"seed": 3}
+    (maker,) = runtime.catalog.runs.generated_by(kept.digest)
+    assert (maker.kind, maker.workflow_run_id) == ("conclusion", row.id)
+
+
+async def test_an_output_of_the_wrong_kind_fails_the_workflow_in_one_line(
+    runtime: Runtime, worker: FakeWorker
+) -> None:
+    @workflow("test.swapped", requires=["tiny-test"], registry=Registry())
+    async def swapped(seed: int) -> Image:
+        return (await engine_run("tiny-test", seed=seed))["latent"]
+
+    with pytest.raises(InvalidWorkflow, match=r"'test\.swapped' returned image=latent:\w+ where it declares"):
+        await swapped(seed=1)
+    row = the_row(runtime, "test.swapped")
+    assert (row.state, row.outputs) == ("failed", None)
+    assert row.error is not None
+    state = (await flow_run_of(row)).state
+    assert state is not None
+    assert state.message == row.error["message"]
+
+
+async def test_an_artifact_parameter_is_a_reference_of_its_kind(runtime: Runtime, worker: FakeWorker) -> None:
+    seen: list[ArtifactRef] = []
+
+    @workflow("test.takes", registry=Registry())
+    async def takes(image: Image, more: list[Image] = []) -> None:  # noqa: B006
+        seen.extend([image, *more])
+
+    made = await engine_run("tiny-test", seed=1)
+    image = made["image"]
+    await takes(image=str(image), more=[image, image.digest[:8]])
+    assert seen == [image] * 3
+    full = f"image:{image.digest}"
+    assert the_row(runtime, "test.takes").parameters["image"] == full
+    for wrong, complaint in (
+        (made["latent"], "image=.* is not valid: use a reference such as image:3fa9c1d2e4f5"),
+        (made["latent"].digest, "use an artifact of kind image: it is a latent"),
+    ):
+        with pytest.raises(InvalidParameter, match=complaint):
+            await takes(image=wrong)
+
+
+async def test_a_stage_is_a_card_or_a_workflow_by_its_id(runtime: Runtime, worker: FakeWorker) -> None:
+    @workflow("test.staged", requires=["tiny-test", paint_once], registry=REGISTRY)
+    async def staged(ids: list[str]) -> dict[str, Image]:
+        given = {"tiny-test": {}, "test.paint": {"prompt": "a"}, "paint_once": {"prompt": "a"}}
+        made = [await stage(each, seed=5, **given.get(each, {})) for each in ids]
+        return {f"image_{at}": outputs["image"] for at, outputs in enumerate(made)}
+
+    made = await staged(ids=["tiny-test", "test.paint", "paint_once"])
+    assert len(set(made.values())) == 1  # the same run, asked for in three ways
+    assert len(worker.done) == 1
+    assert REGISTRY.get("test.staged").requires == ("tiny-test", "test.paint")
+    rows = runtime.catalog.workflows.list(workflow="test.paint")
+    assert {row.parent_id for row in rows} == {the_row(runtime, "test.staged").id}
+    for wrong, error in (("test.twice", InvalidWorkflow), ("no-such", UnknownWorkflow)):
+        with pytest.raises(error):
+            await staged(ids=[wrong])
+
+
+async def test_fanned_out_workflows_are_recorded_under_their_parent_and_cancelled_with_it(
+    runtime: Runtime,
+) -> None:
+    @workflow("test.crowd", requires=["test.paint"], registry=Registry())
+    async def crowd(count: int) -> dict[str, Image]:
+        made = await for_each(range(count), lambda seed: paint_once(prompt="a", seed=seed), at_most=2)
+        return {str(at): image for at, image in enumerate(made)}
+
+    with FakeWorker(runtime, ("tiny-test",)).serving() as worker:
+        made = await crowd(count=3)
+    assert len(worker.done) == len(set(made.values())) == 3
+    parent = the_row(runtime, "test.crowd")
+    children = runtime.catalog.workflows.list(workflow="test.paint")
+    assert [(child.parent_id, child.state) for child in children] == [(parent.id, "succeeded")] * 3
+
+    begun, release = threading.Semaphore(0), threading.Event()
+
+    def perform(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
+        begun.release()
+        assert release.wait(TIMEOUT)
+        return paint(runtime, run)
+
+    with FakeWorker(runtime, ("tiny-test",), perform=perform).serving():
+        call = asyncio.ensure_future(crowd(count=6))
+        assert await asyncio.to_thread(begun.acquire, timeout=TIMEOUT)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        release.set()
+    rows = [row for row in runtime.catalog.workflows.list() if row.state != "succeeded"]
+    assert {row.state for row in rows} == {"cancelled"}
+    open_runs = [
+        run for run in runtime.catalog.runs.list(kind="engine") if run.state in ("queued", "running")
+    ]
+    assert [run for run in open_runs if not run.cancel_requested] == []
+
+
+async def test_fanning_out_works_inside_a_task(runtime: Runtime, worker: FakeWorker) -> None:
+    @task(persist_result=False, cache_policy=NO_CACHE)
+    async def inside(count: int) -> int:
+        made = await for_each(range(count), lambda seed: engine_run("tiny-test", seed=seed), at_most=2)
+        return len({outputs["image"] for outputs in made})
+
+    @flow(persist_result=False)
+    async def plain() -> int:
+        return await inside(3)
+
+    assert await plain() == 3
