@@ -5,7 +5,8 @@ folders into modules, tokenizers and schedules with the real diffusers and trans
 
 Sampling: ``flow`` is the denoising loop of every flow-matching family and ``solver`` its integration;
 ``reuse`` leaves steps out of it, and ``quality`` says what that cost. ``in_turn`` joins loops to one node,
-``prompt`` tells of cut text.
+``prompt`` tells of cut text. ``branches`` declares that denoising can be left at a step and taken up from
+there, ``branching`` does it.
 
 Decoding pictures: ``tiles`` is a VAE's decode as steps of the engine, ``tile_decoders`` how the shared VAEs
 decode one tile and ``tiling`` what recipes and requests say about them; ``video_codec`` is the video VAE with

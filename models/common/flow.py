@@ -35,11 +35,14 @@ class FlowState(LoopState):
         latents: the sample at the current noise level.
         solver: the request's own; it may remember.
         conditionings: what rows differ in: the prompt's part of a row and, if guided, the negative prompt's.
+        keep_step: after how many steps the latents are kept; None: never. kept: they, and their noise level.
     """
 
     latents: Tensor
     solver: Solver
     conditionings: tuple[Mapping[str, Tensor], ...]
+    keep_step: int | None = None
+    kept: tuple[Tensor, Tensor] | None = None
 
 
 FlowStateT = TypeVar("FlowStateT", bound=FlowState)
@@ -82,9 +85,11 @@ class FlowLoop(ABC, Generic[FlowStateT]):
     def advance(self, state: FlowStateT, result: Tensor) -> None:
         state.latents = state.solver.step(result, state.step, state.latents)
         state.step += 1
+        if state.step == state.keep_step:
+            state.kept = (state.latents, state.solver.sigmas[state.step])
 
     def finalize(self, state: FlowStateT) -> dict[str, Any]:
-        return {"latents": state.latents, "capture": state.capture}
+        return {"latents": state.latents, "capture": state.capture, "kept": state.kept}
 
     def seek(self, state: FlowStateT, step: int, latents: Tensor) -> None:
         """Put a fresh state before `step`, at recorded latents."""

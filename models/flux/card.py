@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from mutoscope.models.common.branches import KEPT, START, BranchParameters, check_keep_step
 from mutoscope.models.common.parameters import GenerationParameters, Guidance
 from mutoscope.models.common.tiling import TiledRecipe, TileParameters
 from mutoscope.platform.engine.card import TRAJECTORY, Card, ComponentSpec, Slot
@@ -30,8 +32,13 @@ class FluxRecipe(TiledRecipe):
         description="Guidance scale told to guidance-distilled transformers (FLUX.1-dev); others ignore it.",
     )
 
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Sizes and guidance, then the step after which latents are kept."""
+        super().check(values)
+        check_keep_step(values)
 
-class FluxParameters(TileParameters, GenerationParameters):
+
+class FluxParameters(BranchParameters, TileParameters, GenerationParameters):
     """What a request may set."""
 
     prompt: str = Field(min_length=1, description="What the picture shows.")
@@ -55,10 +62,11 @@ CARD = Card(
         ComponentSpec("tokenizer_2", "transformers", TOKENIZERS, weighted=False),
         ComponentSpec("scheduler", "diffusers", ("FlowMatchEulerDiscreteScheduler",), weighted=False),
     ),
-    inputs=(),
+    inputs=(START,),
     outputs=(
         Slot("image", "image", "The picture, uint8 (H, W, 3)."),
         Slot("latent", "latent", "Final packed latents, float32 (1, tokens, channels)."),
+        KEPT,
         TRAJECTORY,
     ),
     parameters=FluxParameters,

@@ -8,13 +8,18 @@ Shape suffixes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from mutoscope.models.common.branches import START
+from mutoscope.models.common.branching import check_start, started, step_of
 from mutoscope.models.common.flow import FlowLoop, FlowState, latents_dtype, solving
 from mutoscope.models.common.noise import seeded_normal
 from mutoscope.models.common.solver import euler
@@ -49,6 +54,18 @@ class Denoise(FlowLoop[DenoiseState]):
         self.factor = vae_factor(parts.vae)
         self.device, self.dtype = context.device, context.dtype
 
+    def check(self, request: Request) -> None:
+        """Refuse latents that the request cannot begin from. Raises InvalidParameter."""
+        tokens = math.prod(self._grid(request))
+        check_start(request, (1, tokens, self.transformer.config.in_channels), self._sigmas(request))
+
+    def steps(self, slots: Mapping[str, Any]) -> int:
+        """How many steps a request takes."""
+        request: Request = slots["request"]
+        stored = slots.get(START.name)
+        begun = 0 if stored is None else step_of(stored, self._sigmas(request))
+        return int(request.parameters["num_inference_steps"]) - begun
+
     def init(self, slots: Mapping[str, Any]) -> DenoiseState:
         request: Request = slots["request"]
         height, width = latent_size(request, self.factor)
@@ -57,19 +74,17 @@ class Denoise(FlowLoop[DenoiseState]):
         noise_BCHW = seeded_normal(
             (1, channels, height, width), request.seed, device=self.device, dtype=dtype
         )
-        latents_BLK = pack(noise_BCHW)
-        steps = request.parameters["num_inference_steps"]
-        sigmas = self.schedule.sigmas(steps, tokens=latents_BLK.shape[1])
-        grid = (height // PATCH, width // PATCH)
+        sampler = solving(slots, euler(self.schedule, self._sigmas(request), self.device))
+        grid = self._grid(request)
         return DenoiseState(
-            total=steps,
-            latents=latents_BLK,
+            total=request.parameters["num_inference_steps"],
             conditionings=slots["conditionings"],
             scale=request.parameters["guidance_scale"],
             guidance_B=self._embedded_guidance(request),
             image_ids_BL3=image_ids(*grid).to(self.device, self.dtype).unsqueeze(0),
             grid=grid,
-            **solving(slots, euler(self.schedule, sigmas, self.device)),
+            **sampler,
+            **started(slots, pack(noise_BCHW), sampler["solver"].sigmas),
         )
 
     def predictor(self, state: DenoiseState) -> tuple[Callable[[Mapping[str, Tensor]], Tensor], float]:
@@ -101,6 +116,14 @@ class Denoise(FlowLoop[DenoiseState]):
             return_dict=False,
         )[0]
         return velocity_BLK
+
+    def _grid(self, request: Request) -> tuple[int, int]:
+        height, width = latent_size(request, self.factor)
+        return height // PATCH, width // PATCH
+
+    def _sigmas(self, request: Request) -> NDArray[np.float32]:
+        steps = request.parameters["num_inference_steps"]
+        return self.schedule.sigmas(steps, tokens=math.prod(self._grid(request)))
 
     def _embedded_guidance(self, request: Request) -> Tensor | None:
         if not self.transformer.config.guidance_embeds:

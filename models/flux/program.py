@@ -18,6 +18,7 @@ from diffusers import AutoencoderKL
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mutoscope.models.common.branching import kept
 from mutoscope.models.common.flow import is_guided, trajectory
 from mutoscope.models.common.prompt import cut_warning
 from mutoscope.models.common.tile_decoders import PictureTiles
@@ -30,6 +31,9 @@ from mutoscope.platform.engine.finite import require_finite
 from mutoscope.platform.engine.loop import WARNINGS, BuildContext, ComponentNode, LoopNode, Program
 from mutoscope.platform.engine.request import Output, Request
 
+LAYOUT = "flux-packed"
+"""How the latents among the outputs lie, for whoever reads them."""
+
 TEXT = ("tokenizer", "tokenizer_2", "text_encoder", "text_encoder_2")
 """The components that a prompt goes through."""
 
@@ -37,18 +41,15 @@ TEXT = ("tokenizer", "tokenizer_2", "text_encoder", "text_encoder_2")
 def build(context: BuildContext) -> Program:
     """The card's program over its loaded components."""
     parts = FluxComponents.of(context.components)
-    encode = TextEncode(parts, context.device)
+    encode, denoise = TextEncode(parts, context.device), Denoise(parts, context)
     return Program(
         nodes=(
             ComponentNode("text_encode", "text_encode", encode, uses=TEXT, content=encode.content),
-            LoopNode(
-                Denoise(parts, context),
-                total=lambda slots: slots["request"].parameters["num_inference_steps"],
-                uses=("transformer",),
-            ),
+            LoopNode(denoise, total=denoise.steps, uses=("transformer",)),
             decode_node("vae_decode", decoding(parts.vae)),
         ),
         outputs=outputs,
+        check=denoise.check,
         extent=partial(image_tokens, vae_factor(parts.vae)),
     )
 
@@ -128,9 +129,8 @@ def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
     """The card's output slots: the picture, the packed latents it was decoded from, and a rollout's steps."""
     return {
         "image": Output("image", slots["image"]),
-        "latent": Output(
-            "latent", {"latents": slots["latents"].float().cpu().numpy()}, {"layout": "flux-packed"}
-        ),
+        "latent": Output("latent", {"latents": slots["latents"].float().cpu().numpy()}, {"layout": LAYOUT}),
+        **kept(slots, layout=LAYOUT),
         **trajectory(slots, **slots["conditionings"][0]),
     }
 

@@ -54,8 +54,8 @@ def make(folder: Path, card_id: str, seed: int = 0) -> Path:
 
 
 def variants(card_id: str) -> list[dict[str, Any]]:
-    """Guided or not, and one whose steps lie elsewhere on the schedule."""
-    return [{}, {"guidance_scale": 1.0}, {"num_inference_steps": 3}]
+    """Guided or not, one whose steps lie elsewhere on the schedule, and one that keeps latents on the way."""
+    return [{}, {"guidance_scale": 1.0}, {"num_inference_steps": 3}, {"keep_step": 1}]
 
 
 def save_tiny_flux(
