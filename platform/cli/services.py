@@ -10,7 +10,7 @@ from pathlib import Path
 from mutoscope.platform.cli.api import answers, get_json
 from mutoscope.platform.cli.supervisor import Service
 from mutoscope.platform.errors import InvalidParameter
-from mutoscope.platform.orchestration.stack import POOL
+from mutoscope.platform.orchestration.stack import POOL, POOL_RETRIES
 
 GPU_WORKER_DRAIN_SECONDS = 45.0
 """A worker hands back after 30 s what it has not finished; reporting that takes a moment more."""
@@ -76,7 +76,8 @@ def flow_pool(name: str, environment: Mapping[str, str]) -> Service:
     """The ordinary process pool in which submitted flows run. It keeps no GPU and no model."""
     command = [sys.executable, "-m", "mutoscope.platform.orchestration.pool", "--name", name]
     api = environment["PREFECT_API_URL"]
-    return Service("flow-pool", command, environment, ready=lambda pid: pool_worker_online(api, name))
+    patient = {**environment, "PREFECT_CLIENT_MAX_RETRIES": str(POOL_RETRIES)}
+    return Service("flow-pool", command, patient, ready=lambda pid: pool_worker_online(api, name))
 
 
 def pool_worker_online(api_url: str, name: str) -> bool:

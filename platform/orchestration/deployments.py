@@ -23,7 +23,7 @@ from mutoscope.platform.orchestration.registry import Registry, Workflow, discov
 from mutoscope.platform.orchestration.schedule import from_settings
 from mutoscope.platform.orchestration.schedules import declared_schedules, reconcile
 from mutoscope.platform.orchestration.server import prefect_client, wait_for_server
-from mutoscope.platform.orchestration.stack import HEARTBEAT_SECONDS, POOL
+from mutoscope.platform.orchestration.stack import FLOW_RETRIES, HEARTBEAT_SECONDS, POOL
 from mutoscope.platform.orchestration.workflow import TAG
 from mutoscope.platform.settings import get_settings
 
@@ -112,7 +112,12 @@ def _wanted(workflow: Workflow) -> dict[str, Any]:
         # The code is installed where the pool runs; nothing is pulled.
         "pull_steps": [],
         # Wherever the pool runs: the heartbeat automation counts on this rhythm.
-        "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}},
+        "job_variables": {
+            "env": {
+                "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+                "PREFECT_CLIENT_MAX_RETRIES": str(FLOW_RETRIES),
+            }
+        },
         "concurrency_limit": workflow.most_running,
         "concurrency_options": waits if workflow.most_running is not None else None,
     }

@@ -25,6 +25,14 @@ POOL = "mutoscope"
 HEARTBEAT_SECONDS = 30
 """How often a flow process says that it lives. `deployments` takes three missed beats for a dead process."""
 
+FLOW_RETRIES = 7
+"""Times a flow process repeats a request that the Prefect server does not answer, 2, 4, 8, ... seconds apart:
+four minutes, after which the flow run fails and the catalog still knows what it made."""
+
+POOL_RETRIES = 2
+"""Times the pool's worker does: it asks every second anyway, and must not sleep long when the server is
+back."""
+
 _SHORTEST_KEEP_SECONDS = 3600.0
 """Prefect's own limit."""
 
@@ -123,6 +131,8 @@ def environment(
         "DO_NOT_TRACK": "1",
         "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+        # A server whose own database restarts says so by one of several numbers.
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504",
         **_retention(settings),
         **_access(settings, prefect_api_url),
         # Several processes share the machine, and thread counts change low bits.
