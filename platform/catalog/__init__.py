@@ -8,7 +8,8 @@
     lineage     what came from what; its parts are closure and breadth (the walk), graph (its records), uses,
                 made, impact, recipes and diff (answers), tree, prov and openlineage (how they are written)
     artifacts   weights   workers   workflows   incidents
-    queues      what an operator holds back; pool: depths and rates per card
+    queues      what an operator holds back; pool: depths and rates per card; pool_report: how they are told;
+                scaling: how many workers they call for
     claiming    which run a worker takes next; residents: which weights are where
     placement   what a run's weights are called, and their bytes
     attempts    times a run was taken and did not succeed
@@ -31,6 +32,7 @@
     naming      what a name that a person typed stands for; keys: rows by many keys,
                 or by the beginning of one
     watch       whether anything changed, cheaply
+    ends        who waits for which run, behind one thread
     catalog     all of it behind one object
 
 The catalog knows nothing of bytes (`platform.artifacts`); the two meet in `platform.refs`.
@@ -48,7 +50,7 @@ from mutoscope.platform.catalog.incidents import Incident
 from mutoscope.platform.catalog.made import MadePage
 from mutoscope.platform.catalog.members import Members
 from mutoscope.platform.catalog.placement import weights_key
-from mutoscope.platform.catalog.pool import Depth, Rate
+from mutoscope.platform.catalog.pool_report import Depth, PoolReport, Rate
 from mutoscope.platform.catalog.queues import QueueRecord
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
 from mutoscope.platform.catalog.tree import render_tree
@@ -76,6 +78,7 @@ __all__ = [
     "Member",
     "Members",
     "PassedOver",
+    "PoolReport",
     "QueueRecord",
     "Rate",
     "RenewResult",

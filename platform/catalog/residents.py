@@ -16,10 +16,14 @@ KEPT_SECONDS = 1.0
 """How long an answer is used again. Workers say what they have every few seconds, and what rests on it, a run
 that is left to another for a moment, ends by itself."""
 
-_OTHERS = select(workers.c.cards).where(
-    workers.c.state == "ready",
-    workers.c.heartbeat_at >= now() - ALIVE_SECONDS,
-    workers.c.id != bindparam("worker"),
+_OTHERS = (
+    select(workers.c.cards)
+    .where(
+        workers.c.state == "ready",
+        workers.c.heartbeat_at >= now() - ALIVE_SECONDS,
+        workers.c.id != bindparam("worker"),
+    )
+    .order_by(workers.c.heartbeat_at.desc())
 )
 
 

@@ -12,7 +12,10 @@ from sqlalchemy import Row, bindparam, select, update
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import workers
-from mutoscope.platform.errors import UnknownReference
+from mutoscope.platform.errors import AmbiguousReference, NoWorker, UnknownReference
+
+STATES = ("starting", "ready", "draining")
+"""States of a live worker."""
 
 STOPPED = "stopped"
 
@@ -218,6 +221,25 @@ class Workers:
         with self._database.glance() as connection:
             found = [_to_info(row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
         return [worker for worker in found if card is None or card in worker.cards]
+
+    def named(self, part: str | None = None) -> builtins.list[WorkerInfo]:
+        """The live worker whose id begins or ends with `part`; every live one without it.
+
+        Raises:
+            NoWorker: none lives. UnknownReference, AmbiguousReference: the part is of none, or of several.
+        """
+        living = self.alive()
+        if not living:
+            raise NoWorker("no worker lives: `mutoscope up` starts one")
+        if part is None:
+            return living
+        found = [worker for worker in living if worker.id.startswith(part) or worker.id.endswith(part)]
+        if not found:
+            raise UnknownReference(f"no live worker is named {part!r}: `mutoscope pool status` lists them")
+        if len(found) > 1:
+            ids = ", ".join(worker.id for worker in found)
+            raise AmbiguousReference(f"{part!r} names several workers ({ids}): add digits")
+        return found
 
     def contract(self, card: str, within_seconds: float = ALIVE_SECONDS) -> dict[str, Any] | None:
         """The numeric contract under which the card is served: by a live worker, else by the last one that

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mutoscope.platform.cli import (
+    approve,
     archive,
     browse,
     card,
@@ -24,6 +25,7 @@ from mutoscope.platform.cli import (
     lineage,
     pages,
     pins,
+    pool,
     ready,
     replay,
     retention,
@@ -74,11 +76,13 @@ app.command(rich_help_panel=STACK)(stack.prepare)
 app.command(rich_help_panel=STACK)(ready.ready)
 app.command(rich_help_panel=STACK)(doctor.doctor)
 app.command(rich_help_panel=STACK)(fsck.fsck)
+app.add_typer(pool.app, name="pool", rich_help_panel=STACK)
 app.add_typer(catalog.app, name="catalog", rich_help_panel=STACK)
 app.add_typer(incidents.app, name="incidents", rich_help_panel=STACK)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)
 app.command(rich_help_panel=MAKE)(replay.replay)
+app.command(rich_help_panel=MAKE)(approve.approve)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=MAKE)
 app.command("ls", rich_help_panel=BROWSE)(browse.list_recent)
 app.command(rich_help_panel=BROWSE)(browse.show)

@@ -29,6 +29,7 @@ from mutoscope.platform.errors import ArtifactCorrupt, ArtifactMissing, InvalidI
 from mutoscope.platform.ids import sha256
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.web import content, views
+from mutoscope.platform.web.metrics import exposition
 from mutoscope.platform.web.poster import KINDS as POSTER_KINDS
 from mutoscope.platform.web.poster import poster
 from mutoscope.platform.wording import byte_size
@@ -59,6 +60,8 @@ class Gateway:
             routes=[
                 Route("/", self.index),
                 Route("/health", self.health),
+                Route("/metrics", self.metrics),
+                Route("/pool", self.pool),
                 Route("/artifacts/{reference}", self.artifact),
                 Route("/artifacts/{reference}/page", self.artifact_page),
                 Route("/artifacts/{reference}/poster", self.artifact_poster),
@@ -80,6 +83,15 @@ class Gateway:
         if wanted := request.query_params.get("q", "").strip():
             return RedirectResponse(f"/artifacts/{self._catalog.artifacts.resolve(wanted).digest}/page", 303)
         return self._page("sheet.html", view=views.sheet(self._catalog))
+
+    def metrics(self, request: Request) -> Response:
+        """The pool, for Prometheus."""
+        data, content_type = exposition(self._catalog, request.headers.get("accept", ""))
+        return Response(data, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    def pool(self, request: Request) -> Response:
+        """The pool, for people. The page asks for itself again every few seconds."""
+        return self._page("pool.html", report=self._catalog.pool.report())
 
     def artifact(self, request: Request) -> Response:
         """The bytes."""
@@ -193,6 +205,8 @@ def _pages() -> Environment:
     environment.filters["bytes"] = byte_size
     environment.filters["prompt"] = views.prompt_of
     environment.filters["merged"] = operator.or_
+    environment.filters["duration"] = views.duration
+    environment.filters["asked"] = views.asked
     return environment
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from mutoscope.platform.catalog import Catalog, RunRecord, WeightUse, WorkflowRecord
 from mutoscope.platform.catalog.weights import name_for
 from mutoscope.platform.custody.tree import GENERATIONS, ArtifactLeaf, build_tree
+from mutoscope.platform.durations import spell_duration
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.wording import several
 
@@ -164,3 +165,14 @@ def weight_names(catalog: Catalog, view: RunView) -> dict[str, str]:
 def prompt_of(run: RunRecord | None) -> str:
     """The words a run was given, if it was given words."""
     return str(run.parameters.get("prompt") or "") if run is not None else ""
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in its largest unit; nothing where there is none."""
+    return "" if seconds is None else spell_duration(seconds)
+
+
+def asked(wanted: Mapping[str, Any]) -> str:
+    """What a worker was asked and has not done yet, in words."""
+    words = [f"{verb} {name}" for verb in ("load", "unload") for name in wanted[verb]]
+    return ", ".join([*words, *(["drain"] if wanted["drain"] else [])])
