@@ -13,6 +13,7 @@ from tests.fire.report import Report, say
 from tests.fire.site import Site
 from tests.support.contradictions import contradictions
 from tests.support.deadline import until
+from tests.support.tinycard.card import CARD
 
 pytestmark = pytest.mark.fire
 
@@ -26,8 +27,11 @@ def test_a_thousand_queued_runs_survive_a_restart_of_everything(
 ) -> None:
     first = fresh_seed()
     began = time.monotonic()
+    site.catalog.queues.pause(CARD.id, "until all of them are queued")
     crowd = Crowd.queue(site, range(first, first + RUNS), num_inference_steps=1)
+    assert crowd.states() == {"queued": RUNS}
     say(f"restart: {RUNS} runs queued in {time.monotonic() - began:.1f} s")
+    site.catalog.queues.resume(CARD.id)
     until(lambda: crowd.states()["succeeded"] >= EARLY, "the first of the crowd", seconds=PATIENCE_S)
 
     for host in site.hosts:
