@@ -2,7 +2,8 @@
 
 A step, a load or an upload can take longer than a lease. The main thread therefore never renews; this thread
 does, on its own database connection, and collects what it learns on the way: runs somebody wants cancelled,
-and runs whose lease is gone. The main thread picks both up between two steps.
+runs whose lease is gone, and what an operator asks of the worker. The main thread picks them up between two
+steps.
 
 A catalog that does not answer is logged and tried again at the next beat. If it stays away for longer than
 the lease, other workers may take the runs; the late result is then refused when it is reported, so nothing is
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.catalog import Catalog, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ class Heartbeat(threading.Thread):
     Args:
         interval: seconds between beats; `Settings` keeps a lease at least twice as long.
         lease_seconds: how long a renewed lease lasts.
+
+    Attributes:
+        peers: live workers that serve one of the same cards, this one included, as of the last beat.
     """
 
     def __init__(self, catalog: Catalog, worker_id: str, *, interval: float, lease_seconds: float) -> None:
@@ -36,12 +40,16 @@ class Heartbeat(threading.Thread):
         self._interval = interval
         self._lease_seconds = lease_seconds
         self._stopping = threading.Event()
+        self._early = threading.Event()
         self._lock = threading.Lock()
         self._watched: set[str] = set()
         self._cancelled: set[str] = set()
         self._lost: set[str] = set()
         self._cards: Mapping[str, Any] = {}
         self._state = "starting"
+        self._wanted: Wanted | None = None
+        self._seen = self._done = 0
+        self.peers = 1
 
     def watch(self, run_id: str) -> None:
         """Keep this run's lease from now on."""
@@ -72,13 +80,33 @@ class Heartbeat(threading.Thread):
             taken, self._lost = self._lost, set()
             return taken
 
+    def take_wanted(self) -> Wanted | None:
+        """What an operator asks for, told once."""
+        with self._lock:
+            taken, self._wanted = self._wanted, None
+            return taken
+
+    def done(self, serial: int) -> None:
+        """All that was asked up to that number is done; said at the next beat."""
+        with self._lock:
+            self._done = serial
+
+    def hurry(self) -> None:
+        """Let the next beat come now."""
+        self._early.set()
+
     def stop(self) -> None:
         """End the thread and wait for a beat in progress."""
         self._stopping.set()
+        self._early.set()
         self.join()
 
     def run(self) -> None:
-        while not self._stopping.wait(self._interval):
+        while not self._stopping.is_set():
+            self._early.wait(self._interval)
+            self._early.clear()
+            if self._stopping.is_set():
+                return
             try:
                 self.beat()
             except Exception:
@@ -87,7 +115,7 @@ class Heartbeat(threading.Thread):
     def beat(self) -> None:
         """Renew once."""
         with self._lock:
-            watched, cards, state = set(self._watched), self._cards, self._state
+            watched, cards, state, done = set(self._watched), self._cards, self._state, self._done
         if watched:
             result = self._catalog.runs.renew(self._worker_id, watched, self._lease_seconds)
             with self._lock:
@@ -96,4 +124,9 @@ class Heartbeat(threading.Thread):
                 self._cancelled |= result.cancelled & self._watched
                 self._lost |= result.lost & self._watched
                 self._watched -= self._lost
-        self._catalog.workers.heartbeat(self._worker_id, cards, state)
+        wanted = self._catalog.workers.heartbeat(self._worker_id, cards, state, done_serial=done)
+        with self._lock:
+            if wanted is not None and wanted.serial > self._seen:
+                self._wanted, self._seen = wanted, wanted.serial
+        alive = self._catalog.workers.alive()
+        self.peers = max(1, sum(not cards.keys().isdisjoint(other.cards) for other in alive))

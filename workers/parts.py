@@ -70,6 +70,10 @@ class Parts:
         """Bytes of all parts, those that are shared once."""
         return sum(part.size for part in self._parts.values())
 
+    def size_of(self, keys: Iterable[PartKey]) -> int:
+        """Bytes of these parts, each once."""
+        return sum(self._parts[key].size for key in set(keys))
+
     def wanted(self, card: Card, weights: Mapping[str, str]) -> list[Wanted]:
         """The parts of an instance, a base before its adapter.
 

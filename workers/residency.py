@@ -4,7 +4,8 @@ An instance is keyed by its card and the digest of every component: a run gets e
 and versions of a card may be resident side by side, sharing every component they have in common. A new
 version is loaded beside one in use: runs in flight end on the weights they began on. Instances in use stay;
 of the others the least recently used ones make way when the budget is reached or the device runs out of
-memory, and with them the components that nobody else counts on.
+memory, and with them the components that nobody else counts on. An operator may unload what is not wanted
+here any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.engine.card import RECIPE, Card, Recipe
@@ -34,6 +36,7 @@ class _Resident:
     instance: Instance
     parts: tuple[PartKey, ...]
     users: int = 0
+    unwanted: bool = False
 
 
 class Residency:
@@ -74,16 +77,46 @@ class Residency:
         if resident is None:
             resident = self._resident[key] = self._load(self._cards[card_id], weights)
         resident.users += 1
+        resident.unwanted = False
         self._resident.move_to_end(key)
         return resident.instance
 
     def release(self, card_id: str, weights: Mapping[str, str]) -> None:
         """Undo one `acquire`; the instance stays resident until its memory is wanted."""
-        self._resident[_key(card_id, weights)].users -= 1
+        key = _key(card_id, weights)
+        resident = self._resident[key]
+        resident.users -= 1
+        if resident.unwanted and not resident.users:
+            self._drop(key)
+            self._device.free_unused()
+
+    def unload(self, card_id: str, chosen: Mapping[str, str] = MappingProxyType({})) -> int:
+        """Let a card's instances go, those in use when they are released; returns how many.
+
+        Args:
+            chosen: only those with these weights, digest by component; others stay.
+        """
+        keys = [key for key in self._resident if key[0] == card_id and chosen.items() <= dict(key[1]).items()]
+        for key in keys:
+            if self._resident[key].users:
+                self._resident[key].unwanted = True
+            else:
+                self._drop(key)
+        self._device.free_unused()
+        return len(keys)
 
     def weights(self) -> dict[str, dict[str, str]]:
         """For each card, the weights of its most recently used instance."""
         return {card_id: dict(pinned) for card_id, pinned in self._resident}
+
+    def sets(self, card_id: str) -> list[dict[str, str]]:
+        """The weights of each of a card's instances, the one used last at the end."""
+        return [dict(pinned) for card, pinned in self._resident if card == card_id]
+
+    def size_of(self, card_id: str) -> int:
+        """Bytes of a card's instances, what they share once; other cards may share it too."""
+        mine = [resident for key, resident in self._resident.items() if key[0] == card_id]
+        return self._parts.size_of(part for resident in mine for part in resident.parts)
 
     @property
     def size(self) -> int:

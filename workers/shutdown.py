@@ -1,4 +1,5 @@
-"""How a worker is asked to end: SIGTERM or SIGINT once to drain, twice to stop at the next step boundary."""
+"""How a worker is asked to end: SIGTERM or SIGINT once to drain, twice to stop at the next step boundary. An
+operator who asks through the catalog drains."""
 
 from __future__ import annotations
 
@@ -19,6 +20,10 @@ class Shutdown:
         """Handle the signals of this process. Main thread only."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+
+    def drain(self) -> None:
+        """Finish what runs and end, as after one signal."""
+        self.requests = max(self.requests, 1)
 
     @property
     def draining(self) -> bool:

@@ -1,11 +1,10 @@
-"""The worker's main loop: claim, step, deliver.
+"""The worker's main loop: prepare, claim, step, deliver.
 
 One thread drives the engine and everything that touches a device. Between two steps it looks up: for runs to
-claim, for runs to stop, for tickets that are done, for a request to end. Nothing here blocks for longer than
-a step, a load or an upload, and the heartbeat keeps the leases meanwhile.
+claim, for runs to stop, for tickets that are done, for what an operator asks, for a request to end. Nothing
+here blocks for longer than a step, a load or an upload, and the heartbeat keeps the leases meanwhile.
 
-Every run ends in exactly one report: succeeded, failed, cancelled or handed back. A report that does not get
-through is not repeated here: the lease runs out, and whoever claims the run next computes it again.
+A starting worker serves each card from the moment that one is prepared; it calls itself ready when all are.
 """
 
 from __future__ import annotations
@@ -14,39 +13,38 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
-from mutoscope.platform.catalog import Catalog, RunRecord, WorkerInfo
-from mutoscope.platform.engine import numerics
+from mutoscope.platform.catalog import Catalog, WorkerInfo
 from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.engine import Engine
-from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.features import FeatureCache
-from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.engine.trace import Trace
-from mutoscope.platform.errors import CatalogError, LeaseLost, MutoscopeError
+from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.settings import Settings
+from mutoscope.workers.assignments import Assignments
 from mutoscope.workers.calibrations import Calibrations
 from mutoscope.workers.device import Device
-from mutoscope.workers.executor import Executor, error_record
+from mutoscope.workers.executor import Executor
 from mutoscope.workers.heartbeat import Heartbeat
 from mutoscope.workers.lookout import Lookout
-from mutoscope.workers.progress import ProgressReports
-from mutoscope.workers.rehearsal import rehearse
+from mutoscope.workers.measurements import Conditions, Measurements
+from mutoscope.workers.rehearsal import Rehearsals
+from mutoscope.workers.reports import RETRY_S
 from mutoscope.workers.residency import Residency
+from mutoscope.workers.service import Service
 from mutoscope.workers.shutdown import Shutdown
 from mutoscope.workers.weight_cache import WeightCache
 
-CATALOG_RETRY_S = 1.0
-"""Seconds between attempts to claim while the catalog does not answer."""
+SERVE_BEFORE_PREPARING_S = 5.0
+"""Seconds that runs at work may keep a starting worker from preparing its next card, which takes as long."""
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +60,6 @@ class Limits:
 
     drain_seconds: float = 30.0
     idle_exit_seconds: float | None = None
-
-
-@dataclass(slots=True)
-class _Active:
-    """A run in the engine."""
-
-    run: RunRecord
-    weights: Mapping[str, str]
-    ticket: Ticket
-    timings: dict[str, float] = field(default_factory=dict)
-    lost: bool = False
 
 
 class Worker:
@@ -100,33 +87,42 @@ class Worker:
         self._limits = limits
         self._shutdown = shutdown or Shutdown()
         faults.arm()
-        self._served = [card.id for card in cards]
-        self._calibrations = Calibrations(device.contract, Mode(settings.batching), settings.batch_rows)
-        self._weighted = [card.id for card in cards if card.components]
-        self._card_digests = {card.id: numerics.card_digest(card) for card in cards}
+        kept = Measurements(settings.home / "cache" / "measurements")
+        mode = Mode(settings.batching)
+        calibrations = Calibrations(device.contract, mode, settings.batch_rows, kept)
+        by_id = {card.id: card for card in cards}
         cache = WeightCache(store, settings.home / "cache" / "weights")
-        self._residency = Residency(
-            {card.id: card for card in cards}, store, cache, device, self._calibrations.prepare
-        )
-        self._features = FeatureCache()
+        self._residency = Residency(by_id, store, cache, device, calibrations.prepare)
+        features = FeatureCache()
         self._trace = None if settings.trace is None else self._open_trace(settings.trace)
         self._engine = Engine(
-            node_cache=self._features,
+            node_cache=features,
             budget=device.engine_budget,
             make_room=self._make_room,
             trace=self._trace,
         )
-        self._executor = Executor(catalog, store, self.id)
-        self._progress = ProgressReports(catalog, self.id)
+        conditions = Conditions(device.contract, mode.value, settings.batch_rows)
+        rehearsals = Rehearsals(self._engine, conditions, kept)
+        self._service = Service(catalog, by_id, self._residency, calibrations, rehearsals, features)
         self._heartbeat = Heartbeat(
             catalog, self.id, interval=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds
         )
-        self._active: dict[str, _Active] = {}
-        self._state = "starting"
         self._watch = catalog.watch()
         self._lookout = Lookout(self._watch, settings.poll_seconds)
+        self._runs = Assignments(
+            catalog,
+            self.id,
+            device,
+            self._engine,
+            self._service,
+            Executor(catalog, store, self.id),
+            self._heartbeat,
+            self._lookout,
+        )
+        self._state = "starting"
+        self._asked: int | None = None
         self._drain_until: float | None = None
-        self._idle_since = time.monotonic()
+        self._idle_since = self._prepared_at = self._described_at = time.monotonic()
 
     def run(self) -> None:
         """Serve until asked to end.
@@ -136,186 +132,116 @@ class Worker:
         self._catalog.workers.register(self._info())
         self._heartbeat.start()
         try:
-            self._preload()
-            self._set_state("ready")
-            log.info("ready worker=%s device=%s cards=%s", self.id, self._device, ",".join(self._served))
             while not self._is_over():
                 self._tick()
         finally:
             self._stop()
 
     def _tick(self) -> None:
-        """One turn of the loop: at most one step of one run."""
+        """One turn of the loop: at most one step of one run, and one card prepared."""
         self._heed_heartbeat()
         if not self._shutdown.draining:
+            self._prepare()
+            self._service.follow()
             self._claim()
+        self._runs.stop_overdue()
         worked = self._engine.step()
         if worked:
             faults.hit("worker.step")
-        self._collect()
-        if self._active:
+        self._runs.collect()
+        self._describe()
+        if self._runs:
             self._idle_since = time.monotonic()
-        elif not worked:
-            time.sleep(self._lookout.interval)
+        elif not worked and not self._service.preparing:
+            self._lookout.wait()
 
     def _is_over(self) -> bool:
         now = time.monotonic()
         if self._shutdown.draining and self._drain_until is None:
             self._drain_until = now + self._limits.drain_seconds
             self._set_state("draining")
-            log.info("draining runs=%d seconds=%.0f", len(self._active), self._limits.drain_seconds)
+            log.info("draining runs=%d seconds=%.0f", len(self._runs), self._limits.drain_seconds)
         if self._drain_until is not None:
-            return not self._active or self._shutdown.immediate or now > self._drain_until
+            return not self._runs or self._shutdown.immediate or now > self._drain_until
         patience = self._limits.idle_exit_seconds
-        return patience is not None and not self._active and now - self._idle_since > patience
+        return patience is not None and not self._runs and now - self._idle_since > patience
 
-    def _preload(self) -> None:
-        """Load the live weights of every card, so that the first run does not wait for them."""
-        for card_id in self._weighted:
-            if self._shutdown.draining:
+    def _prepare(self) -> None:
+        """Prepare one more card, if any waits and runs at work can wait as well."""
+        if self._service.preparing:
+            now = time.monotonic()
+            if self._runs and now - self._prepared_at < SERVE_BEFORE_PREPARING_S:
                 return
-            live = self._catalog.weights.live(card_id)
-            if not live:
-                log.warning("card=%s has no weights yet", card_id)
-                continue
-            weights = {component: version.digest for component, version in live.items()}
-            try:
-                instance = self._residency.acquire(card_id, weights)
-            except MutoscopeError as error:
-                # A damaged card must not keep the others from being served; its runs fail with the same line.
-                log.error("card=%s not loaded: %s", card_id, error)
-            else:
-                rehearse(self._engine, instance)
-                self._residency.release(card_id, weights)
+            self._service.prepare_next()
+            self._prepared_at = self._idle_since = time.monotonic()
+            self._lookout.at_once()
+            self._tell()
+        if self._service.preparing:
+            return
+        if self._state == "starting":
+            self._set_state("ready")
+            served = ",".join(self._service.served())
+            log.info("ready worker=%s device=%s cards=%s", self.id, self._device, served)
+        if self._asked is not None:
+            self._heartbeat.done(self._asked)
+            self._asked = None
+            self._tell()
 
     def _claim(self) -> None:
-        free = self._settings.concurrency - len(self._active)
-        if not free or not self._lookout.due():
+        limit = self._places()
+        if limit < 1 or not self._lookout.due():
             return
+        contracts = self._service.contracts()
         try:
             runs = self._catalog.runs.claim(
                 self.id,
-                {card_id: self._calibrations.digest(card_id) for card_id in self._served},
+                contracts,
                 self._settings.lease_seconds,
-                free,
-                card_digests=self._card_digests,
-                also=self._calibrations.alone(self._served),
-                busy=[a.run.workflow_run_id for a in self._active.values() if a.run.workflow_run_id],
+                limit,
+                card_digests=self._service.card_digests,
+                also=self._service.calibrations.alone(contracts),
+                busy=self._runs.workflow_runs,
+                resident=self._service.resident(),
+                memory_bytes=self._device.memory_budget,
+                patience_seconds=self._settings.route_patience_seconds,
             )
         except MutoscopeError as error:
-            log.warning("cannot claim, trying again in %.0f s: %s", CATALOG_RETRY_S, error)
-            self._lookout.not_for(CATALOG_RETRY_S)
+            log.warning("cannot claim, trying again in %.0f s: %s", RETRY_S, error)
+            self._lookout.not_for(RETRY_S)
             return
-        for run in runs:
-            self._heartbeat.watch(run.id)
-        for run in runs:
-            faults.hit("worker.after_claim")
-            self._admit(run)
+        self._runs.take(runs)
 
-    def _admit(self, run: RunRecord) -> None:
-        """Bring a claimed run into the engine, or report why that cannot be."""
-        log.info("claimed run=%s card=%s attempt=%d", run.id, run.card, run.attempt)
-        assert run.card is not None
-        held: Mapping[str, str] | None = None
-        try:
-            started = time.perf_counter()
-            request = self._executor.request(run)
-            weights = self._catalog.runs.weights(run.id)
-            decoded = time.perf_counter()
-            instance = self._residency.acquire(run.card, weights)
-            held = weights
-            instance = self._calibrations.under(instance, run.contract)
-            timings = {"worker.inputs": decoded - started, "worker.load": time.perf_counter() - decoded}
-            report = self._progress.of(
-                run.id, on_cancel=partial(self._cancel, run.id), on_lost=partial(self._lose, run.id)
-            )
-            ticket = self._engine.submit(instance, request, report)
-        except Exception as error:
-            self._report(run, partial(self._fail, run, error))
-            if held is not None:
-                self._residency.release(run.card, held)
-            return
-        self._active[run.id] = _Active(run, held, ticket, timings)
-        self._heartbeat.describe(self._cards(), self._state)
+    def _places(self) -> int:
+        """How many runs to claim at once: this worker's share of those it has places for, so that workers
+        which look at the same moment divide a queue, and a longer one still fills them all."""
+        if self._engine.waiting:
+            return 0  # one that was claimed waits for memory already
+        free = (self._settings.concurrency or self._settings.batch_rows) - len(self._runs)
+        return -(-free // self._heartbeat.peers)
 
     def _heed_heartbeat(self) -> None:
-        for run_id in self._heartbeat.take_cancelled():
-            self._cancel(run_id)
-        for run_id in self._heartbeat.take_lost():
-            self._lose(run_id)
-
-    def _cancel(self, run_id: str) -> None:
-        active = self._active.get(run_id)
-        if active is not None:
-            active.ticket.cancel()
-
-    def _lose(self, run_id: str) -> None:
-        """Somebody else computes the run now: stop at the step boundary and report nothing."""
-        active = self._active.get(run_id)
-        if active is not None:
-            active.lost = True
-            active.ticket.cancel()
-
-    def _collect(self) -> None:
-        """Report what is done, and let go of it."""
-        for active in [active for active in self._active.values() if active.ticket.done]:
-            del self._active[active.run.id]
-            self._report(active.run, partial(self._conclude, active))
-            self._residency.release(str(active.run.card), active.weights)
-
-    def _report(self, run: RunRecord, report: Callable[[], None]) -> None:
-        """Make a run's one report; without it the lease runs out and the run is taken again."""
-        try:
-            report()
-        except LeaseLost as error:
-            log.warning("discarded run=%s: %s", run.id, error)
-        except Exception:
-            log.exception("not reported, left to its lease: run=%s", run.id)
-        finally:
-            self._heartbeat.unwatch(run.id)
-            self._lookout.at_once()
-
-    def _conclude(self, active: _Active) -> None:
-        run, ticket = active.run, active.ticket
-        if active.lost:
-            log.warning("discarded run=%s: its lease belongs to another worker", run.id)
-        elif ticket.cancelled:
-            self._catalog.runs.release(run.id, self.id)
-            log.info("cancelled run=%s step=%d total=%d", run.id, ticket.progress.step, ticket.progress.total)
-        elif ticket.error is not None:
-            self._fail(run, ticket.error)
-        else:
-            self._succeed(active)
-
-    def _succeed(self, active: _Active) -> None:
-        run = active.run
-        try:
-            result = active.ticket.result()
-            if dict(result.weights) != dict(active.weights):
-                raise RuntimeError(f"run {run.id} was served other weights than it pins: nothing is recorded")
-            outputs = self._executor.deliver(run, result, active.timings)
-        except CatalogError:
-            raise
-        except Exception as error:
-            self._fail(run, error)
+        self._runs.cancel(self._heartbeat.take_cancelled())
+        self._runs.lose(self._heartbeat.take_lost())
+        wanted = self._heartbeat.take_wanted()
+        if wanted is None:
             return
-        made = " ".join(f"{slot}={ref}" for slot, ref in outputs.items())
-        log.info("succeeded run=%s card=%s %s", run.id, run.card, made)
-
-    def _fail(self, run: RunRecord, error: Exception) -> None:
-        """Record a failure. The same input would fail again: only trouble on the way to it is retried."""
-        record = error_record(error)
-        retry = isinstance(error, ConnectionError | TimeoutError | CatalogError)
-        log.error("failed run=%s card=%s retry=%s: %s", run.id, run.card, retry, record["message"])
-        if is_out_of_memory(error):
-            self._device.free_unused()
-        self._catalog.runs.fail(run.id, self.id, record, retry=retry)
+        log.info(
+            "asked serial=%d load=%s unload=%s drain=%s",
+            wanted.serial,
+            ",".join(wanted.load) or "-",
+            ",".join(wanted.unload) or "-",
+            wanted.drain,
+        )
+        for text in wanted.unload:
+            self._service.unload(text)
+        self._service.load(wanted.load)
+        self._asked = wanted.serial
+        if wanted.drain:
+            self._heartbeat.done(wanted.serial)
+            self._shutdown.drain()
 
     def _stop(self) -> None:
-        for active in self._active.values():
-            log.info("handed back run=%s", active.run.id)
-            self._report(active.run, partial(self._release, active))
-        self._active.clear()
+        self._runs.hand_back()
         self._heartbeat.stop()
         self._watch.close()
         if self._trace is not None:
@@ -325,9 +251,6 @@ class Worker:
         except MutoscopeError as error:
             log.warning("not marked as stopped: %s", error)
         log.info("stopped worker=%s", self.id)
-
-    def _release(self, active: _Active) -> None:
-        self._catalog.runs.release(active.run.id, self.id)
 
     def _make_room(self, requests: int) -> None:
         """Let idle weights go if they stand in the way of what requests may take, in bytes."""
@@ -341,37 +264,29 @@ class Worker:
         log.info("trace=%s", path)
         return Trace(path, str(self._device))
 
+    def _describe(self) -> None:
+        """Let the next beat say what is true now; not at every turn, as beats are seconds apart."""
+        now = time.monotonic()
+        if now - self._described_at >= self._settings.heartbeat_seconds / 2:
+            self._described_at = now
+            self._heartbeat.describe(self._facts(), self._state)
+
+    def _tell(self) -> None:
+        """Something changed that others wait for: say it at once."""
+        self._heartbeat.describe(self._facts(), self._state)
+        self._heartbeat.hurry()
+
     def _set_state(self, state: str) -> None:
         """Change what the worker's row says. A catalog that is away learns it from the next heartbeat."""
         self._state = state
-        self._heartbeat.describe(self._cards(), state)
+        self._heartbeat.describe(self._facts(), state)
         try:
-            self._catalog.workers.heartbeat(self.id, self._cards(), state)
+            self._catalog.workers.heartbeat(self.id, self._facts(), state)
         except MutoscopeError as error:
             log.warning("state=%s not written: %s", state, error)
 
-    def _cards(self) -> dict[str, dict[str, Any]]:
-        resident, features = self._residency.weights(), self._features.stats.to_dict()
-        return {
-            card_id: {
-                "card_digest": self._card_digests[card_id],
-                **self._contract(card_id),
-                "weights": resident.get(card_id, {}),
-                "features": features,
-            }
-            for card_id in self._served
-        }
-
-    def _contract(self, card_id: str) -> dict[str, Any]:
-        """What runs of a card are planned for; nothing while it is not known, so that none is planned for
-        less than will be had in a moment."""
-        if self._state == "starting" and not self._calibrations.knows(card_id):
-            return {}
-        return {
-            "contract": self._calibrations.contract(card_id),
-            "contract_digest": self._calibrations.digest(card_id),
-            "also_kept": [digest for _, digest in self._calibrations.alone([card_id])],
-        }
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        return self._service.facts(complete=self._state != "starting")
 
     def _info(self) -> WorkerInfo:
         return WorkerInfo(
@@ -379,6 +294,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             device=str(self._device),
-            cards=self._cards(),
+            cards=self._facts(),
             state=self._state,
+            memory_bytes=self._device.engine_budget,
         )

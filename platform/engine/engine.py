@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -73,6 +73,23 @@ class Engine:
     def __len__(self) -> int:
         """Requests that are not done."""
         return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not begun: their memory is not free yet, or their weights are frozen."""
+        return len(self._admission.waiting)
+
+    def learnt(self, card: str) -> dict[str, Any] | None:
+        """What requests of a card were seen to take in memory; None before one went through all its steps."""
+        return self._model.learnt(card)
+
+    def teach(self, card: str, learnt: Mapping[str, Any]) -> None:
+        """Take up what `learnt` told an earlier process of this code on this device.
+
+        Raises:
+            KeyError, TypeError, ValueError: it did not tell that.
+        """
+        self._model.teach(card, learnt)
 
     def submit(
         self,

@@ -149,6 +149,21 @@ class MemoryModel:
         self._held: dict[str, _Growth] = {}
         self._complete: set[str] = set()
 
+    def learnt(self, card: str) -> dict[str, Any] | None:
+        """What is known of a card as plain data, for a later process; None before its steps were all seen."""
+        if card not in self._complete or card not in self._held:
+            return None
+        peaks = {kind: growth.to_dict() for kind, growth in self._peaks[card].items()}
+        return {"peaks": peaks, "held": self._held[card].to_dict()}
+
+    def teach(self, card: str, learnt: Mapping[str, Any]) -> None:
+        """Take up what an earlier process learnt. Raises KeyError, TypeError or ValueError for anything
+        else."""
+        peaks = {str(kind): _Growth.from_dict(growth) for kind, growth in learnt["peaks"].items()}
+        held = _Growth.from_dict(learnt["held"])
+        self._peaks[card], self._held[card] = peaks, held
+        self._complete.add(card)
+
     def complete(self, card: str) -> None:
         """Note that a request of the card has gone through all its steps: from now on its kinds are known."""
         self._complete.add(card)
@@ -194,6 +209,18 @@ class _Growth:
     points: dict[float, int] = field(default_factory=dict)
     steps: dict[float, int] = field(default_factory=dict)
     """At each extent, the latest step of a loop that was measured."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"points": sorted(self.points.items()), "steps": sorted(self.steps.items())}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> _Growth:
+        """Raises KeyError, TypeError or ValueError for what is none."""
+        points = {float(extent): int(size) for extent, size in stored["points"]}
+        if not points or min(points.values()) < 0:
+            raise ValueError("no bytes are known at any extent")
+        return cls(points, {float(extent): int(step) for extent, step in stored["steps"]})
 
     def add(self, extent: float, size: int) -> None:
         self.points[extent] = max(size, self.points.get(extent, 0))
