@@ -118,7 +118,7 @@ class Pool:
         Args:
             target_seconds: in which the work that waits should be done; decides how many workers are wanted.
         """
-        workers = sorted(self._workers.alive(), key=lambda worker: (worker.host, worker.pid))
+        workers = sorted(self._workers.alive(), key=lambda worker: (worker.host, worker.pid, worker.id))
         names = self._names(resident_digests(workers))
         depths, rates = self.depths(), self.rates()
         for card, seconds in self._durations([c for c in depths if c not in rates or not rates[c].seconds]):
