@@ -1,22 +1,41 @@
 """Prefect flows, grouped by purpose.
 
-    parameters   the annotated types that become a workflow's form
+    parameters   the annotated types that become a workflow's form; lists: those of several values
     generate/    flows that make media, and score it
     maintenance/ flows that keep the platform in order
 
 Importing this package registers every workflow. It needs no GPU stack.
 """
 
-from mutoscope.flows.generate import image_to_video, score, serve, text_to_film, text_to_image, text_to_video
+from mutoscope.flows.generate import (
+    best_of_n,
+    branch_image,
+    extend_video,
+    fan_out,
+    image_to_video,
+    prompt_sweep,
+    score,
+    serve,
+    t2i_i2v_extend,
+    text_to_film,
+    text_to_image,
+    text_to_video,
+)
 from mutoscope.flows.maintenance import collect, reap, report, train_starter, verify
 
 __all__ = [
+    "best_of_n",
+    "branch_image",
     "collect",
+    "extend_video",
+    "fan_out",
     "image_to_video",
+    "prompt_sweep",
     "reap",
     "report",
     "score",
     "serve",
+    "t2i_i2v_extend",
     "text_to_film",
     "text_to_image",
     "text_to_video",

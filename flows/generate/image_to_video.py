@@ -14,8 +14,8 @@ from mutoscope.flows.parameters import (
     height_and_width,
 )
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.kinds import Video
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.refs import ArtifactRef
 
 
 @workflow("video.image_to_video", requires=["wan-i2v"])
@@ -28,7 +28,7 @@ async def image_to_video(
     steps: Steps = None,
     guidance: Guidance = None,
     negative_prompt: NegativePrompt = None,
-) -> ArtifactRef:
+) -> Video:
     """Make a video that begins with a given picture and moves as the prompt says."""
     outputs = await engine_run(
         "wan-i2v",

@@ -6,8 +6,8 @@ from typing import Any
 
 from mutoscope.flows.parameters import OptionalImage, OptionalVideo, RewardCard, Target
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.kinds import RewardRef
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.refs import ArtifactRef
 
 TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "prompt"}
 """Which parameter of each card says what a sample is held against."""
@@ -16,7 +16,7 @@ TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "promp
 @workflow("reward.score", requires=list(TARGETS))
 async def score(
     reward: RewardCard, prompt: Target, image: OptionalImage = None, video: OptionalVideo = None
-) -> ArtifactRef:
+) -> RewardRef:
     """Score one picture or video. The reward says why where there is no score."""
     given: dict[str, Any] = {"image": image, "video": video, TARGETS[reward]: prompt}
     outputs = await engine_run(reward, **given)

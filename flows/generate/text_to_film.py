@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NotRequired, TypedDict
+
 from mutoscope.flows.parameters import (
     Frames,
     Guidance,
@@ -15,8 +17,15 @@ from mutoscope.flows.parameters import (
     height_and_width,
 )
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.kinds import Audio, Video
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.refs import ArtifactRef
+
+
+class Sounding(TypedDict):
+    """The video, which plays its sound, and the sound by itself if one was made."""
+
+    video: Video
+    audio: NotRequired[Audio]
 
 
 @workflow("video_audio.text_to_film", requires=["ltx2-av"])
@@ -30,7 +39,7 @@ async def text_to_film(
     sound: Sound = True,
     sound_guidance: SoundGuidance = None,
     negative_prompt: NegativePrompt = None,
-) -> dict[str, ArtifactRef]:
+) -> Sounding:
     """Make a video and its sound from a prompt.
 
     Returns the video, which plays its sound, and the sound by itself, lossless.
@@ -47,4 +56,7 @@ async def text_to_film(
         seed=seed,
         **height_and_width(size),
     )
-    return {name: made[name] for name in ("video", "audio") if name in made}
+    film: Sounding = {"video": made["video"]}
+    if "audio" in made:
+        film["audio"] = made["audio"]
+    return film

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutoscope.flows.parameters import Guidance, NegativePrompt, Prompt, Seed, Size, Steps, height_and_width
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.kinds import Image
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.refs import ArtifactRef
 
 
 @workflow("image.text_to_image", requires=["flux-t2i"])
@@ -16,7 +16,7 @@ async def text_to_image(
     steps: Steps = None,
     guidance: Guidance = None,
     negative_prompt: NegativePrompt = None,
-) -> ArtifactRef:
+) -> Image:
     """Make a picture from a prompt."""
     outputs = await engine_run(
         "flux-t2i",

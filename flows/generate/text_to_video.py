@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from mutoscope.flows.parameters import (
     Approve,
@@ -17,8 +17,15 @@ from mutoscope.flows.parameters import (
 )
 from mutoscope.platform.orchestration.approval import approval
 from mutoscope.platform.orchestration.engine_run import engine_run
+from mutoscope.platform.orchestration.kinds import Image, Video
 from mutoscope.platform.orchestration.workflow import workflow
-from mutoscope.platform.refs import ArtifactRef
+
+
+class Filmed(TypedDict):
+    """The video and the picture it begins with."""
+
+    video: Video
+    image: Image
 
 
 @workflow("image_video.t2i_i2v", requires=["flux-t2i", "wan-i2v"])
@@ -31,7 +38,7 @@ async def text_to_video(
     video_steps: VideoSteps = None,
     negative_prompt: NegativePrompt = None,
     approve: Approve = False,
-) -> dict[str, ArtifactRef]:
+) -> Filmed:
     """Make a picture from a prompt, then a video that begins with it.
 
     `steps` counts for both models unless `video_steps` sets the video's own. With `approve`, a person says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from mutoscope.platform.engine.card import invalid_parameter
 from mutoscope.platform.errors import InvalidWorkflow
@@ -124,7 +125,7 @@ def output_of(name: str, hint: Any) -> Output:
         return made
     try:
         return JsonOutput(name, required, hint, TypeAdapter(hint))
-    except PydanticSchemaGenerationError:
+    except (PydanticSchemaGenerationError, PydanticUserError):
         raise InvalidWorkflow(
             f"output {name or 'result'} is a {_type_name(hint)}: "
             "use an artifact kind such as Image, or JSON data"
@@ -162,4 +163,4 @@ def _without_none(hint: Any) -> Any:
 
 def _type_name(hint: Any) -> str:
     plain_class = isinstance(hint, type) and not get_args(hint)
-    return hint.__name__ if plain_class else str(hint).replace("typing.", "")
+    return hint.__name__ if plain_class else re.sub(r"\b(\w+\.)+", "", str(hint))

@@ -15,12 +15,14 @@ before. They travel as tags of the flow run, where the UI shows them and a proce
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from mutoscope.models.registry import get_card
 from mutoscope.platform.catalog import Catalog, WeightVersion
 from mutoscope.platform.engine.card import RECIPE, Card
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
+from mutoscope.platform.orchestration.runtime import get_runtime
 
 Weights = str | Mapping[str, str] | Sequence[str]
 """What a caller may write to select the versions of one card."""
@@ -69,6 +71,14 @@ def pins_of(catalog: Catalog, texts: Iterable[str], cards: Iterable[str]) -> Pin
             raise InvalidParameter("weights", text, f"name a version of a card that is run here: {known}")
         by_card.setdefault(card_id, []).append(text)
     return {card_id: digests_of(select(catalog, card_id, own)) for card_id, own in by_card.items()}
+
+
+async def fixed(card_id: str, weights: Weights) -> dict[str, str]:
+    """A selection as version numbers by component, which `engine_run` takes: what an alias means now stays
+    meant when it moves. Raises as `select`.
+    """
+    chosen = await asyncio.to_thread(select, get_runtime().catalog, card_id, weights)
+    return {component: str(version) for component, version in chosen.items()}
 
 
 def digests_of(versions: Mapping[str, WeightVersion]) -> dict[str, str]:

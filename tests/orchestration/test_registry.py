@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from mutoscope.platform.errors import InvalidWorkflow, UnknownWorkflow
+from mutoscope.platform.orchestration import registry as registry_module
 from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.workflow import workflow
 
@@ -100,3 +104,53 @@ def test_a_workflow_is_an_async_function_with_annotated_named_parameters(registr
     for fn, complaint in ((plain, "is not async"), (variadic, "takes named"), (bare, "takes named")):
         with pytest.raises(InvalidWorkflow, match=complaint):
             workflow("a.b", registry=registry)(fn)  # type: ignore[arg-type]
+
+
+def test_a_workflow_is_required_by_function_or_by_id(registry: Registry) -> None:
+    @workflow("a.inner", requires=["flux-t2i"], name="inner", registry=registry)
+    async def inner(prompt: str) -> None: ...
+
+    @workflow("a.outer", requires=[inner, "upscaler"], name="outer", registry=registry)
+    async def outer(prompt: str) -> None: ...
+
+    assert registry.get("outer").requires == ("a.inner", "upscaler")
+    assert registry.cards_of(registry.get("outer")) == {"flux-t2i", "upscaler"}
+    with pytest.raises(InvalidWorkflow, match=r"is no workflow of this registry: require it by its id$"):
+        workflow("b.outer", requires=[inner], name="other", registry=Registry(card_ids=tuple))(outer.fn)
+
+
+def test_what_is_missing_is_looked_for_in_modules_that_are_not_imported_yet() -> None:
+    imported: list[str] = []
+
+    def complete() -> None:
+        imported.append("late")
+        if "a.late" not in late.all():
+            declare(late, "a.late", "flux-t2i", name="late")
+
+    late = Registry(card_ids=lambda: ("flux-t2i",), complete=complete)
+    declare(late, "a.early", "a.late", name="early")
+    assert imported == []  # a declaration looks for nothing
+    late.check_all()
+    assert late.get("late").id == "a.late"
+    assert imported == ["late"]
+    declare(late, "a.lost", "a.nowhere", name="lost")
+    with pytest.raises(
+        InvalidWorkflow, match=r"'a\.lost' requires 'a\.nowhere', which is no"
+    ):
+        late.check_all()
+
+
+def test_a_module_whose_workflow_requires_what_does_not_exist_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hollow.py").write_text(
+        "from mutoscope.platform.orchestration.workflow import workflow\n"
+        '@workflow("test.hollow", requires=["no-such-card"])\n'
+        "async def hollow() -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(registry_module.VARIABLE, "hollow")
+    monkeypatch.setattr(registry_module.REGISTRY, "_by_id", dict(registry_module.REGISTRY.all()))
+    with pytest.raises(InvalidWorkflow, match=r"'test\.hollow' requires 'no-such-card', which is no card"):
+        registry_module.discover()
+    sys.modules.pop("hollow", None)
