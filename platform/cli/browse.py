@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,7 @@ from mutoscope.platform.cli import render
 
 if TYPE_CHECKING:
     from mutoscope.platform.catalog import RunRecord, WorkflowRecord
+    from mutoscope.platform.catalog.attempts import AttemptRecord
     from mutoscope.platform.cli.home import Home
     from mutoscope.platform.refs import ArtifactRef
 
@@ -211,6 +213,7 @@ def describe_run(home: Home, run: RunRecord) -> dict[str, Any]:
     outputs = home.catalog.runs.outputs(run.id)
     return {
         "run": _run_facts(run),
+        "attempts": [_attempt(each) for each in home.catalog.runs.attempts(run.id)],
         "used": _used(home, run),
         "generated": {slot: str(ref) for slot, ref in outputs.items()},
         "parameters": dict(run.parameters),
@@ -221,8 +224,21 @@ def describe_run(home: Home, run: RunRecord) -> dict[str, Any]:
     }
 
 
+def _attempt(attempt: AttemptRecord) -> str:
+    """How an attempt that did not succeed ended, where, and after how long."""
+    words = {"expired": "its worker went silent", "timed_out": "took too long", "released": "handed back"}
+    how = words.get(attempt.outcome, attempt.outcome)
+    after = render.seconds(attempt.ended_at - attempt.started_at)
+    message = (attempt.error or {}).get("message")
+    line = f"{attempt.attempt}: {how} after {after} on worker {attempt.worker}"
+    return f"{line}: {message}" if message else line
+
+
 def describe_workflow(home: Home, run: WorkflowRecord) -> dict[str, Any]:
-    """A workflow run's row with the engine runs it asked for."""
+    """A workflow run's row with the engine runs and workflows it asked for; unless it succeeded, with what
+    those have made."""
+    asked = home.catalog.calls.asked(run.id)
+    inside = reversed(home.catalog.workflows.list(parent_id=run.id, limit=200))
     return {
         "workflow run": {
             "id": run.id,
@@ -230,13 +246,28 @@ def describe_workflow(home: Home, run: WorkflowRecord) -> dict[str, Any]:
             "state": run.state,
             "created": render.clock(run.created_at),
             "finished": render.clock(run.finished_at),
+            "attempt": run.attempt,
+            "most attempts": run.max_attempts,
+            "time limit": run.time_limit_seconds,
+            "executed by": run.holder,
             "flow run": run.prefect_flow_run_id,
             "page": home.run_page_url(run) if run.finished_at is not None else None,
         },
         "parameters": dict(run.parameters),
         "outputs": dict(run.outputs or {}),
-        "runs": {id_: _answered(home, id_, how) for id_, how in home.catalog.calls.asked(run.id).items()},
+        "runs": {id_: _answered(home, id_, how) for id_, how in asked.items()},
+        "inside": {each.id: f"{each.workflow} {each.state}" for each in inside},
+        "made": _made(home, asked) if run.state != "succeeded" else {},
         "error": dict(run.error or {}),
+    }
+
+
+def _made(home: Home, run_ids: Iterable[str]) -> dict[str, str]:
+    """What the runs of a workflow have made so far."""
+    return {
+        str(ref): f"{slot} of run {run_id}"
+        for run_id in run_ids
+        for slot, ref in home.catalog.runs.outputs(run_id).items()
     }
 
 
@@ -255,6 +286,9 @@ def _run_facts(run: RunRecord) -> dict[str, Any]:
         "state": run.state,
         "seed": run.seed,
         "attempt": run.attempt,
+        "most attempts": run.max_attempts,
+        "priority": run.priority,
+        "time limit": run.time_limit_seconds,
         "worker": run.worker,
         "created": render.clock(run.created_at),
         "started": render.clock(run.started_at),

@@ -12,6 +12,7 @@ from mutoscope.platform.cli import (
     approve,
     archive,
     browse,
+    cancel,
     card,
     cards,
     catalog,
@@ -81,6 +82,8 @@ app.add_typer(catalog.app, name="catalog", rich_help_panel=STACK)
 app.add_typer(incidents.app, name="incidents", rich_help_panel=STACK)
 app.command(rich_help_panel=MAKE)(demo.demo)
 app.command(rich_help_panel=MAKE)(run.run)
+app.command(rich_help_panel=MAKE)(cancel.cancel)
+app.command(rich_help_panel=MAKE)(cancel.retry)
 app.command(rich_help_panel=MAKE)(replay.replay)
 app.command(rich_help_panel=MAKE)(approve.approve)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=MAKE)

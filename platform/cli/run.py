@@ -36,6 +36,9 @@ def run(
             "flux-t2i@candidate; may be repeated.",
         ),
     ] = None,
+    priority: Annotated[
+        int, typer.Option(help="Its runs are claimed before those of lower numbers; 0 is usual.")
+    ] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also save the results in this folder.")
     ] = None,
@@ -50,15 +53,16 @@ def run(
     """
     from mutoscope.platform.cli.follow import follower
     from mutoscope.platform.cli.values import split_assignments
+    from mutoscope.platform.orchestration.launch_tags import priority_tags
 
     texts, pinned = split_assignments(parameters or []), tuple(weights or ())
+    marks = priority_tags(priority)
     home = joined_home()
     started = time.monotonic()
+    launch = submit_and_follow if submit else run_here
     with follower(render.say, quiet=json) as watch:
-        if submit:
-            finished = submit_and_follow(home, workflow, read_values(home, workflow, texts), watch, pinned)
-        else:
-            finished = run_here(home, workflow, read_values(home, workflow, texts), watch, pinned)
+        values = read_values(home, workflow, texts)
+        finished = launch(home, workflow, values, watch, pinned, marks)
     report(home, finished, time.monotonic() - started, output=output, json=json)
 
 
@@ -105,20 +109,30 @@ def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str
 
 
 def run_here(
-    home: Home, workflow: str, values: Mapping[str, Any], watch: Follower, weights: Sequence[str] = ()
+    home: Home,
+    workflow: str,
+    values: Mapping[str, Any],
+    watch: Follower,
+    weights: Sequence[str] = (),
+    marks: Sequence[str] = (),
 ) -> WorkflowRecord:
     """Run the flow in this process. Ctrl-C cancels it and the engine runs that only it waits for."""
     import asyncio
 
     from mutoscope.platform.orchestration.launch import run_workflow
 
-    running = run_workflow(workflow, values, weights=weights, watch=watch, on_open=watch.opened)
+    running = run_workflow(workflow, values, weights=weights, marks=marks, watch=watch, on_open=watch.opened)
     outcome = asyncio.run(running)
     return home.catalog.workflows.get(outcome.run_id)
 
 
 def submit_and_follow(
-    home: Home, workflow: str, values: Mapping[str, Any], watch: Follower, weights: Sequence[str] = ()
+    home: Home,
+    workflow: str,
+    values: Mapping[str, Any],
+    watch: Follower,
+    weights: Sequence[str] = (),
+    marks: Sequence[str] = (),
 ) -> WorkflowRecord:
     """Queue the flow on the pool and follow it in the catalog until it ends. Ctrl-C only stops following.
 
@@ -129,7 +143,7 @@ def submit_and_follow(
 
     from mutoscope.platform.orchestration.launch import submit_workflow
 
-    flow_run_id = asyncio.run(submit_workflow(workflow, values, weights=weights))
+    flow_run_id = asyncio.run(submit_workflow(workflow, values, weights=weights, marks=marks))
     render.note(f"flow run {flow_run_id} is queued")
     return follow_flow_run(home, flow_run_id, watch)
 
@@ -146,7 +160,7 @@ def follow_flow_run(home: Home, flow_run_id: str, watch: Follower) -> WorkflowRe
             watch.opened(record.id)
             for engine_run in reversed(home.catalog.runs.list(workflow_run_id=record.id)):
                 watch(engine_run)
-            if record.state != "running":
+            if record.state != "running" and not record.may_start_again:
                 break
         else:
             raise_if_ended(flow_run_id)

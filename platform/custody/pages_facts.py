@@ -8,6 +8,7 @@ from typing import Any
 
 from mutoscope.platform.artifacts import layout
 from mutoscope.platform.catalog import Catalog, Edge, LineageGraph, RunRecord, WorkflowRecord
+from mutoscope.platform.catalog.attempts import AttemptRecord
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE
 from mutoscope.platform.catalog.transfer import KnownArtifact
 from mutoscope.platform.catalog.weights import name_for
@@ -33,12 +34,13 @@ class Shown:
 @dataclass(frozen=True, slots=True)
 class Step:
     """An engine run that the workflow asked for. `how`: ``computed``, ``shared`` with an equal run under way,
-    or from ``memo``."""
+    or from ``memo``. `attempts` are those that did not succeed."""
 
     run: RunRecord
     how: str
     made: tuple[Shown, ...]
     used: tuple[Shown, ...]
+    attempts: tuple[AttemptRecord, ...] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -151,10 +153,16 @@ def _steps(catalog: Catalog, record: WorkflowRecord) -> tuple[tuple[Step, ...], 
             words[asked[run_id]],
             tuple(sorted(shown(made[run_id]), key=_pictures_last)),
             tuple(shown(used[run_id])),
+            # Most runs succeed at once; only of the others is more to tell.
+            tuple(catalog.runs.attempts(run_id)) if _has_tried(runs[run_id]) else (),
         )
         for run_id in run_ids
     )
     return steps, len(asked) > _STEPS
+
+
+def _has_tried(run: RunRecord) -> bool:
+    return run.attempt > 1 or (run.attempt == 1 and run.state != "succeeded")
 
 
 def _graphs(catalog: Catalog, digests: Iterable[str]) -> tuple[LineageGraph, ...]:
@@ -213,6 +221,10 @@ def _step(step: Step) -> dict[str, Any]:
         "memo_key": run.memo_key,
         "worker": run.worker,
         "attempt": run.attempt,
+        "attempts": [
+            {"attempt": each.attempt, "outcome": each.outcome, "worker": each.worker, "error": each.error}
+            for each in step.attempts
+        ],
         "seconds": step.seconds,
         "timings": dict(run.timings or {}),
         "warnings": list(run.warnings or ()),

@@ -23,7 +23,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed, Failed
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Completed, Crashed, Failed
 
 from mutoscope.platform.batches import batched
 from mutoscope.platform.catalog.workflow_records import WorkflowRecord
@@ -92,6 +92,13 @@ async def close(client: PrefectClient, flow_run_id: str, state: State) -> bool:
     """End a flow run that has no process any more, and the task runs in it."""
     await close_task_runs(client, flow_run_id)
     return await _set(client, flow_run_id, state)
+
+
+async def stop(client: PrefectClient, flow_run_id: str) -> str:
+    """Have Prefect cancel a flow run that has not begun, through its pool if that has taken it. Returns the
+    state it is in then."""
+    answer = await client.set_flow_run_state(UUID(flow_run_id), Cancelling(message="Cancelled by id."))
+    return str(answer.state.name if answer.state is not None else "Cancelling").lower()
 
 
 async def close_task_runs(client: PrefectClient, flow_run_id: str) -> None:

@@ -50,6 +50,7 @@ async def run_workflow(
     given: Mapping[str, Any],
     *,
     weights: Sequence[str] = (),
+    marks: Sequence[str] = (),
     watch: Observer | None = None,
     on_open: Callable[[str], None] | None = None,
     quiet: bool = True,
@@ -58,6 +59,7 @@ async def run_workflow(
 
     Args:
         weights: versions to use instead of the live ones, each naming its card; see `selection`.
+        marks: what else its flow run is told by tags; see `launch_tags`.
         watch: called with an engine run's record whenever it changed.
         on_open: called with the id of the workflow's row once it is open.
         quiet: keep Prefect's log lines off the terminal.
@@ -81,7 +83,7 @@ async def run_workflow(
 
     tokens = observer.set(watch), opened.set(note)
     try:
-        with tags(TAG, found.id, *to_tags(weights)):
+        with tags(TAG, found.id, *to_tags(weights), *marks):
             result = await found.flow(**given)
     finally:
         observer.reset(tokens[0])
@@ -93,11 +95,13 @@ async def run_workflow(
     return WorkflowOutcome(run_ids[0], found.outputs.of(found.id, result).artifacts)
 
 
-async def submit_workflow(name: str, given: Mapping[str, Any], *, weights: Sequence[str] = ()) -> str:
+async def submit_workflow(
+    name: str, given: Mapping[str, Any], *, weights: Sequence[str] = (), marks: Sequence[str] = ()
+) -> str:
     """Queue a workflow on the work pool and return the id of its flow run.
 
     Args:
-        weights: as `run_workflow` takes them.
+        weights, marks: as `run_workflow` takes them.
 
     Raises:
         UnknownWorkflow, InvalidParameter, ServerUnavailable: as `run_workflow`; also when it is not deployed
@@ -114,7 +118,7 @@ async def submit_workflow(name: str, given: Mapping[str, Any], *, weights: Seque
         # The server would refuse a wrong value without a trace. The workflow refuses it in a line of its own,
         # on record.
         request = DeploymentFlowRunCreate(
-            parameters=dict(given), enforce_parameter_schema=False, tags=to_tags(weights)
+            parameters=dict(given), enforce_parameter_schema=False, tags=[*to_tags(weights), *marks]
         )
         response = await client.request(
             "POST",
