@@ -39,6 +39,7 @@ from mutoscope.platform.errors import (
 )
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, opened
 from mutoscope.platform.orchestration.kinds import plain, resolved
+from mutoscope.platform.orchestration.labels import flow_run_label
 from mutoscope.platform.orchestration.launch_tags import priority_of, retried
 from mutoscope.platform.orchestration.liveness import LIVENESS, Hold, Stopped, holder
 from mutoscope.platform.orchestration.pages import RUN_PAGES
@@ -46,7 +47,7 @@ from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.plan import draw_seed
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import Registry, Workflow
-from mutoscope.platform.orchestration.results import publish_end
+from mutoscope.platform.orchestration.results import publish_end, rename
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.orchestration.selection import Pins, from_tags, pins_of
 from mutoscope.platform.orchestration.values import keep_values
@@ -155,6 +156,9 @@ async def _open(
         priority=parent.priority if parent else priority_of(flow_tags),
         restartable=parent.restartable if parent else deployment is not None,
     )
+    if drawn and flow_run is not None:
+        label = flow_run_label(declared.name, {**recorded, "seed": values["seed"]})
+        context.publications.spawn(rename(flow_run.id, label))
     return _Execution(runtime, declared, context)
 
 
@@ -198,6 +202,12 @@ class _Execution:
                 return await self._cancelled()
             case Declined():
                 return await self._failed(error, state="cancelled")
+            case Stopped(reason="unreachable"):
+                seconds = self.runtime.settings.catalog_patience_seconds
+                return CatalogUnavailable(
+                    f"the catalog {self.runtime.catalog.url} has not answered for {seconds:g} s: check the "
+                    f"database; then `mutoscope retry {self.context.run_id}` goes on with what was made"
+                )
             case Stopped():
                 limit = f"{self.declared.time_limit:g} s"
                 overdue = TimeLimitExceeded(

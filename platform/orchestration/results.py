@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prefect.artifacts import Artifact, LinkArtifact, MarkdownArtifact, TableArtifact
+from prefect.client.orchestration import get_client
 
 from mutoscope.platform.orchestration.labels import card_label
 from mutoscope.platform.orchestration.pictures import linked, thumbnail
@@ -20,6 +21,8 @@ from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from mutoscope.platform.orchestration.context import WorkflowContext
     from mutoscope.platform.orchestration.publish import Step
 
@@ -61,6 +64,12 @@ async def publish_end(
     for artifact in artifacts:
         async with publications.turn:
             await artifact.acreate()
+
+
+async def rename(flow_run_id: UUID, label: str) -> None:
+    """Give a flow run another name: its seed was drawn after it had got its first."""
+    async with get_client() as client:
+        await client.update_flow_run(flow_run_id, name=label)
 
 
 async def lineage_table(runtime: Runtime, steps: Sequence[Step]) -> list[dict[str, object]]:

@@ -131,11 +131,20 @@ def _version(fn: Callable[..., Any]) -> str | None:
 
 
 def _form(fn: Callable[..., Any], model: Any) -> ParameterSchema:
-    """Prefect's parameter schema, with the titles and descriptions that it leaves out of annotated types."""
+    """Prefect's parameter schema, with the titles and descriptions that it leaves out of annotated types.
+
+    What may be left empty is one field that is left empty: `int | None` would be a choice of two types.
+    """
     schema = parameter_schema(fn)
     described = model.model_json_schema()["properties"]
     for name, entry in schema.properties.items():
         entry.update(
             {key: described[name][key] for key in ("title", "description") if key in described[name]}
         )
+        choices = [choice for choice in entry.get("anyOf", ()) if choice.get("type") != "null"]
+        if len(choices) == 1 and len(choices) < len(entry["anyOf"]):
+            del entry["anyOf"]
+            entry.update(choices[0])
+            if entry.get("default", "") is None:
+                del entry["default"]
     return schema

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 REGISTRY = Registry()
 TIMEOUT = 180.0
+AT_THE_END = ("result", "lineage", "run-page")
 
 
 @workflow("test.paint", requires=["tiny-test"], registry=REGISTRY)
@@ -106,7 +107,8 @@ async def test_a_run_is_recorded_with_outputs_and_engine_runs(runtime: Runtime, 
     assert (run.id, run.seed, run.prefect_flow_run_id) == (worker.done[0], 7, row.prefect_flow_run_id)
     (task_run,) = await task_runs_of(row, 1)
     assert run.prefect_task_run_id == str(task_run.id)
-    assert (await flow_run_of(row)).name == "a red circle"
+    assert task_run.name == "tiny-test@1 · seed 7"
+    assert (await flow_run_of(row)).name == "a red circle · seed 7"
 
 
 async def test_the_drawn_seed_is_recorded(runtime: Runtime, worker: FakeWorker) -> None:
@@ -115,6 +117,7 @@ async def test_the_drawn_seed_is_recorded(runtime: Runtime, worker: FakeWorker) 
     assert isinstance(row.parameters["seed"], int)
     (run,) = runtime.catalog.runs.list(workflow_run_id=row.id)
     assert run.seed == row.parameters["seed"]
+    assert (await flow_run_of(row)).name == f"a · seed {run.seed}"
 
 
 async def test_a_hit_is_shown_as_cached(runtime: Runtime, worker: FakeWorker) -> None:
@@ -126,8 +129,15 @@ async def test_a_hit_is_shown_as_cached(runtime: Runtime, worker: FakeWorker) ->
     names = {
         row.id: [(run.name, run.state_name) for run in await task_runs_of(row, 2)] for row in (newest, oldest)
     }
-    assert names[oldest.id] == [("tiny-test", "Completed")] * 2
-    assert names[newest.id] == [("tiny-test", "Cached")] * 2
+    assert names[oldest.id] == [("tiny-test@1 · seed 1", "Completed")] * 2
+    assert names[newest.id] == [("tiny-test@1 · seed 1", "Cached")] * 2
+    table = json.loads(str((await artifacts_of(newest))["lineage"].data))
+    assert [(step["card"], step["how"], step["workflow"]) for step in table] == [
+        ("tiny-test@1", "cached", "test.twice")
+    ] * 2
+    assert str(first["first"]) in table[0]["made"]
+    assert table[1]["used"] == f"image {first['first']}"
+    assert [step["run"] for step in table] == worker.done
 
 
 async def test_progress_and_pictures_are_published(runtime: Runtime) -> None:
@@ -150,14 +160,18 @@ async def test_progress_and_pictures_are_published(runtime: Runtime) -> None:
         release.set()
         image = await call
     published = await artifacts_of(the_row(runtime, "test.paint"))
-    assert set(published) == {"tiny-test-progress", "tiny-test-run", "tiny-test-image"}
+    assert set(published) == {"tiny-test-progress", "tiny-test-run", "tiny-test-image", *AT_THE_END}
     assert published["tiny-test-progress"].data == 100.0
     assert published["tiny-test-image"].data == f"{WEB_URL}/artifacts/{image.digest}"
     summary = str(published["tiny-test-run"].data)
     assert f"[{image}]({WEB_URL}/artifacts/{image.digest}/page)" in summary
     assert "### tiny-test: computed" in summary
+    page = f"{WEB_URL}/artifacts/{image.digest}"
+    assert f"[![{image}]({page})]({page}/page)" in str(published["result"].data)
+    assert str(published["run-page"].data).startswith("[The whole run on one page](file:///")
     await paint_once(prompt="a", seed=1)
-    assert set(await artifacts_of(runtime.catalog.workflows.list()[0])) == {"tiny-test-image"}
+    cached = await artifacts_of(runtime.catalog.workflows.list()[0])
+    assert set(cached) == {"tiny-test-image", *AT_THE_END}
 
 
 @pytest.mark.parametrize(
@@ -419,7 +433,7 @@ async def test_a_stage_is_a_card_or_a_workflow_by_its_id(runtime: Runtime, worke
 async def test_fanned_out_workflows_are_recorded_under_their_parent_and_cancelled_with_it(
     runtime: Runtime,
 ) -> None:
-    @workflow("test.crowd", requires=["test.paint"], registry=Registry())
+    @workflow("test.crowd", requires=[paint_once], registry=REGISTRY)
     async def crowd(count: int) -> dict[str, Image]:
         made = await for_each(range(count), lambda seed: paint_once(prompt="a", seed=seed), at_most=2)
         return {str(at): image for at, image in enumerate(made)}
