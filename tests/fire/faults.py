@@ -68,11 +68,12 @@ def worker_killed(site: Site, film: Film) -> Struck:
 def flow_killed(site: Site, film: Film) -> Struck:
     """SIGKILL to the process in which the film's workflows run."""
     held = film.at_work()
-    host, flow = _flow_of(site)
+    host, flow = _flow_of(site, film)
     before = film.row
     assert before is not None
     at = time.monotonic()
-    _kill_tree(flow)
+    flow.kill()
+    until(lambda: not flow.is_running() or flow.status() == psutil.STATUS_ZOMBIE, "death of the flow")
     done = film.done()
 
     def goes_on() -> bool:
@@ -87,7 +88,7 @@ def flow_killed(site: Site, film: Film) -> Struck:
 def pool_killed(site: Site, film: Film) -> Struck:
     """SIGKILL to the worker of the flow pool that started the film."""
     held = film.at_work()
-    host, flow = _flow_of(site)
+    host, flow = _flow_of(site, film)
     heard = _pool_heard(site, host)
     at = time.monotonic()
     pid = host.kill("flow-pool")
@@ -136,14 +137,14 @@ def store_away(site: Site, film: Film) -> Struck:
 def flow_host_cut(site: Site, film: Film) -> Struck:
     """The network of the host on which the film's workflows run is cut, for longer than a lease."""
     film.at_work()
-    host, _ = _flow_of(site)
+    host, _ = _flow_of(site, film)
     return _cut(site, film, host)
 
 
 def other_host_cut(site: Site, film: Film) -> Struck:
     """The network of the host on which they do not run is cut, for longer than a lease."""
     film.at_work()
-    host, _ = _flow_of(site)
+    host, _ = _flow_of(site, film)
     return _cut(site, film, next(other for other in site.away if other is not host))
 
 
@@ -163,9 +164,9 @@ def _cut(site: Site, film: Film, host: Host) -> Struck:
     """Silence one host until the other has all of its work; then give it the network back."""
     assert host.link is not None
     workers = _workers_of(site, host)
-    running_flow = bool(host.flows())
     before = film.row
     assert before is not None
+    running_flow = _flow_of(site, film)[0] is host
     at = time.monotonic()
     host.link.cut()
     # What was under way in the servers when the cable was pulled may still have been done.
@@ -211,18 +212,17 @@ def _holder_of(site: Site, held: Iterable[RunRecord]) -> tuple[Host, str, str]:
     raise AssertionError(f"worker {worker} (pid {pid}) runs on no host")
 
 
-def _flow_of(site: Site) -> tuple[Host, psutil.Process]:
-    """Where the one flow that runs now runs."""
-    found = [(host, flows[0]) for host in site.away if (flows := host.flows())]
-    assert len(found) == 1, f"flows run on {[host.name for host, _ in found]}"
-    return found[0]
-
-
-def _kill_tree(process: psutil.Process) -> None:
-    doomed = [process, *process.children(recursive=True)]
-    for each in doomed:
-        each.kill()
-    psutil.wait_procs(doomed)
+def _flow_of(site: Site, film: Film) -> tuple[Host, psutil.Process]:
+    """Host and process that the film's rows name as their holder."""
+    row = film.row
+    assert row is not None
+    assert row.holder is not None
+    pid = int(row.holder.rpartition(":")[2])
+    for host in site.away:
+        for flow in host.flows():
+            if flow.pid == pid:
+                return host, flow
+    raise AssertionError(f"the film's holder {row.holder} runs on no host{site.logs()}")
 
 
 def _workers_of(site: Site, host: Host) -> set[str]:

@@ -2,7 +2,7 @@
 
     control   Postgres, S3, the Prefect server on Postgres, deployments, a reconciler
     east      a home, GPU workers, a flow pool, a reconciler; a link to Postgres, S3 and Prefect
-    west      the same
+    west      the same without a reconciler
 
 Nothing is shared between the hosts but what goes over their links, which can be cut.
 """
@@ -191,6 +191,7 @@ class Site:
             "MUTOSCOPE_WORKFLOWS": "tests.fire.workflows",
             "MUTOSCOPE_LEASE_SECONDS": str(LEASE_S),
             "MUTOSCOPE_HEARTBEAT_SECONDS": str(HEARTBEAT_S),
+            "MUTOSCOPE_CONCURRENCY": "3",
             **{f"MUTOSCOPE_{name.upper()}": str(value) for name, value in self._settings.items()},
         }
 
@@ -223,9 +224,10 @@ class Site:
         ]
         pool = services.flow_pool(name, environment)
         # Readiness is asked from here, where no link is in the way.
+        reconcilers = (services.reconciler(environment),) if name == "east" else ()
         online = partial(services.pool_worker_online, self._api_url(self._prefect_port), name)
         pool = replace(pool, ready=lambda pid: online())
-        return Host(name, home, environment, (*gpu, pool, services.reconciler(environment)), link)
+        return Host(name, home, environment, (*gpu, pool, *reconcilers), link)
 
     def _serving(self, service: Service) -> Service:
         """A worker of the site's cards alone: it is ready sooner."""

@@ -97,7 +97,18 @@ def nested(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
         gate.touch()
 
 
-STAGES: tuple[Stage, ...] = (scheduled, queued, claimed, mid_step, put, nested)
+@contextmanager
+def suspended(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+    """It has asked a person, and has no process until there is an answer."""
+    flow_run = site.submit("fire_ask", seed=seed)
+    until(lambda: site.api(f"/flow_runs/{flow_run}")["state"]["type"] == "PAUSED", "the question is asked")
+    until(lambda: not any(host.flows() for host in site.away), "its process has ended")
+    yield flow_run
+
+
+STAGES: tuple[Stage, ...] = (scheduled, queued, claimed, mid_step, put, nested, suspended)
+COMPUTED: tuple[Stage, ...] = (put, suspended)
+"""Stages at which the engine run is computed already."""
 
 
 def _run_of(site: Site, seed: int, state: str) -> RunRecord:

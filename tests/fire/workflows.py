@@ -12,6 +12,7 @@ import asyncio
 from typing import Any
 
 from mutoscope.flows.parameters import ImageReference, Seed
+from mutoscope.platform.orchestration.approval import approval
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
@@ -68,3 +69,11 @@ async def fire_one(
 async def fire_nest(seed: Seed, gate: str | None = None) -> dict[str, ArtifactRef]:
     """One run inside another workflow."""
     return await fire_one(seed=seed, gate=gate)
+
+
+@workflow("fire.ask", requires=[CARD.id])
+async def fire_ask(seed: Seed) -> dict[str, ArtifactRef]:
+    """One run, and a person's word on it."""
+    made = await engine_run(CARD.id, seed=seed)
+    await approval("picture", made["image"], question="Is this what you wanted?")
+    return made
