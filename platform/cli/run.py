@@ -95,6 +95,7 @@ def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str
         UnknownWorkflow, InvalidParameter: no such workflow or parameter, or a file that is no picture.
     """
     from mutoscope.platform.cli.values import as_file
+    from mutoscope.platform.errors import InvalidParameter
     from mutoscope.platform.orchestration.launch import find_workflow
     from mutoscope.platform.orchestration.media import ingest_image
 
@@ -103,8 +104,13 @@ def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str
     values = declared.coerce(texts)
     for name, text in references.items():
         path = as_file(name, text)
-        if path is not None:
-            values[name] = str(ingest_image(path, home.runtime))
+        if path is None:
+            continue
+        kind = declared.references[name]
+        if kind != "image":
+            remedy = f"use a reference such as {kind}:3fa9c1: only pictures are taken from files"
+            raise InvalidParameter(name, text, remedy)
+        values[name] = str(ingest_image(path, home.runtime))
     return values
 
 
