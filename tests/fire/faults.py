@@ -21,6 +21,7 @@ from tests.fire.site import Site
 from tests.support.deadline import until
 from tests.support.tinycard.card import CARD
 
+_LOOK_S = 0.1
 OUTAGE_S = 30.0
 """How long the store is away: the outage that the platform promises to sit out."""
 
@@ -58,9 +59,9 @@ def worker_killed(site: Site, film: Film) -> Struck:
     def taken_over() -> bool:
         return all(run.finished or run.worker != worker for run in _runs(site, taken))
 
-    until(taken_over, "the dead worker's runs are taken over", seconds=PATIENCE_S)
+    _until(taken_over, "the dead worker's runs are taken over")
     recovery = time.monotonic() - at
-    until(lambda: len(_alive(site)) == 3, "the worker is replaced", seconds=PATIENCE_S)
+    _until(lambda: len(_alive(site)) == 3, "the worker is replaced")
     facts = {"pid": pid, "host": host.name, "replaced_after_seconds": round(time.monotonic() - at, 2)}
     return Struck(done, len(held), frozenset(taken), recovery, facts)
 
@@ -73,15 +74,20 @@ def flow_killed(site: Site, film: Film) -> Struck:
     assert before is not None
     at = time.monotonic()
     flow.kill()
-    until(lambda: not flow.is_running() or flow.status() == psutil.STATUS_ZOMBIE, "death of the flow")
+    _until(lambda: not flow.is_running() or flow.status() == psutil.STATUS_ZOMBIE, "death of the flow")
     done = film.done()
+
+    def put_back() -> bool:
+        return site.api(f"/flow_runs/{film.flow_run_id}")["state"]["type"] == "SCHEDULED"
 
     def goes_on() -> bool:
         row = film.row
         return row is not None and row.attempt > before.attempt and row.state != "crashed"
 
-    until(goes_on, "another process has taken the film on", seconds=PATIENCE_S)
-    facts = {"pid": flow.pid, "host": host.name}
+    _until(lambda: put_back() or goes_on(), "the film is put back on the pool")
+    noticed = time.monotonic() - at
+    _until(goes_on, "another process has taken the film on")
+    facts = {"pid": flow.pid, "host": host.name, "put_back_after_seconds": round(noticed, 2)}
     return Struck(done, len(held), frozenset(), time.monotonic() - at, facts)
 
 
@@ -93,7 +99,12 @@ def pool_killed(site: Site, film: Film) -> Struck:
     at = time.monotonic()
     pid = host.kill("flow-pool")
     done = film.done()
-    until(lambda: _pool_heard(site, host) != heard, "the pool's new worker reports", seconds=PATIENCE_S)
+    _until(
+        lambda: _pool_heard(site, host) != heard,
+        "the pool's new worker reports",
+        seconds=PATIENCE_S,
+        every=LOOK_S,
+    )
     recovery = time.monotonic() - at
     facts = {"pid": pid, "host": host.name, "flow_outlived_it": flow.is_running()}
     return Struck(done, len(held), frozenset(), recovery, facts)
@@ -105,7 +116,7 @@ def prefect_killed(site: Site, film: Film) -> Struck:
     at = time.monotonic()
     pid = site.control.kill("prefect-server")
     done = film.done()
-    until(lambda: _answers(site), "the Prefect server answers again", seconds=PATIENCE_S)
+    _until(lambda: _answers(site), "the Prefect server answers again")
     return Struck(done, len(held), frozenset(), time.monotonic() - at, {"pid": pid})
 
 
@@ -160,6 +171,10 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
+def _until(probe: Callable[[], object], what: str) -> None:
+    until(probe, what, seconds=PATIENCE_S, every=_LOOK_S)
+
+
 def _cut(site: Site, film: Film, host: Host) -> Struck:
     """Silence one host until the other has all of its work; then give it the network back."""
     assert host.link is not None
@@ -181,12 +196,12 @@ def _cut(site: Site, film: Film, host: Host) -> Struck:
             not running_flow or row.attempt > before.attempt
         )
 
-    until(taken_over, f"the other host has taken over from {host.name}", seconds=PATIENCE_S)
+    _until(taken_over, f"the other host has taken over from {host.name}")
     recovery = time.monotonic() - at
     assert dict(host.link.passed) == dict(passed), "the cut was not one"
     host.link.mend()
     mended = time.monotonic()
-    until(
+    _until(
         lambda: workers <= {worker.id for worker in _alive(site)} or len(_alive(site)) == 3,
         f"the workers of {host.name} are back",
         seconds=PATIENCE_S,
@@ -240,7 +255,7 @@ def _runs(site: Site, run_ids: Iterable[str]) -> Iterable[RunRecord]:
 
 
 def _progress(film: Film, since: int) -> None:
-    until(lambda: film.done() > since, "a run of the film ends", seconds=PATIENCE_S)
+    _until(lambda: film.done() > since, "a run of the film ends")
 
 
 def _answers(site: Site) -> bool:

@@ -32,7 +32,12 @@ def test_a_thousand_queued_runs_survive_a_restart_of_everything(
     assert crowd.states() == {"queued": RUNS}
     say(f"restart: {RUNS} runs queued in {time.monotonic() - began:.1f} s")
     site.catalog.queues.resume(CARD.id)
-    until(lambda: crowd.states()["succeeded"] >= EARLY, "the first of the crowd", seconds=PATIENCE_S)
+    until(
+        lambda: crowd.states()["succeeded"] >= EARLY,
+        "the first of the crowd",
+        seconds=PATIENCE_S,
+        every=0.25,
+    )
 
     for host in site.hosts:
         host.crash()
