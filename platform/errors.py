@@ -25,6 +25,7 @@
     │   ├── SchemaMismatch             the database is at another revision than the code
     │   └── LeaseLost                  a worker reports on a run that is no longer its own
     ├── SyncFailed                     a weight sync was undone; the earlier weights go on serving
+    ├── GroupLost                      a rank of a worker's group of devices is gone; the group ends
     └── RunError
         ├── RunFailed
         │   ├── ScoreTimeout           a reward card's time limit has passed
@@ -163,6 +164,10 @@ class LeaseLost(CatalogError):
 
 class SyncFailed(MutoscopeError):
     """A weight sync was undone. What was served before is served on, unless the message says otherwise."""
+
+
+class GroupLost(MutoscopeError):
+    """A rank of a worker's group of devices does not answer. Says nothing about the runs it was at."""
 
 
 class RunError(MutoscopeError):

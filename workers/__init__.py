@@ -18,6 +18,9 @@
     lookout       when to look at the queue
     shutdown      SIGTERM once to drain, twice to stop
     calibrations  which row counts of a card keep their bits, measured once it is loaded
+    group         several processes on a device each, as one worker
+    lead          rank 0's commands to the others; follower: who carries them out
+    spread        rows of a call divided among ranks
     device        which device, and the numeric contract it promises
 
 The engine is driven by one thread, so nothing in it needs a lock. The worker imports no orchestrator: it

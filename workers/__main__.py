@@ -1,18 +1,31 @@
 """`python -m mutoscope.workers`: start one worker and serve until SIGTERM.
 
-Exit codes: 0 after draining; 2 for configuration that cannot work, with one line on stderr; 1 for a defect.
+For a group of devices, `torchrun --nproc-per-node N -m mutoscope.workers` starts a rank each (see `group`).
+
+Exit codes: 0 after draining; 2 for configuration that cannot work, with one line on stderr; 1 for a defect,
+and for a rank whose group has lost another one.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mutoscope.models.registry import cards, get_card
+from mutoscope.platform.engine import numerics
 from mutoscope.platform.errors import MutoscopeError
-from mutoscope.platform.settings import get_settings
+from mutoscope.platform.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from mutoscope.platform.artifacts import ArtifactStore
+    from mutoscope.platform.engine.card import Card
+    from mutoscope.workers.device import Device
+    from mutoscope.workers.group import Group
+    from mutoscope.workers.shutdown import Shutdown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,20 +56,45 @@ def _serve(options: argparse.Namespace) -> None:
     serving = [get_card(card_id) for card_id in options.card] if options.card else list(cards().values())
 
     from mutoscope.platform.artifacts import ArtifactStore
+    from mutoscope.workers.device import open_device
+    from mutoscope.workers.follower import Follower
+    from mutoscope.workers.group import Group
+
+    group = Group.join()
+    device = open_device(settings, int(os.environ.get("LOCAL_RANK", "0")))
+    store = ArtifactStore.of(settings)
+    try:
+        if group is not None:
+            group.require_alike("contract", device.contract_digest)
+            group.require_alike("cards", " ".join(map(numerics.card_digest, serving)))
+        if group is not None and group.rank:
+            Follower(settings, store, device, serving, group).run()
+        else:
+            _work(options, settings, store, device, serving, shutdown, group)
+    finally:
+        if group is not None:
+            group.leave()
+
+
+def _work(
+    options: argparse.Namespace,
+    settings: Settings,
+    store: ArtifactStore,
+    device: Device,
+    serving: Sequence[Card],
+    shutdown: Shutdown,
+    group: Group | None,
+) -> None:
     from mutoscope.platform.catalog import Catalog
     from mutoscope.platform.custody.users import register
-    from mutoscope.workers.device import open_device
     from mutoscope.workers.worker import Limits, Worker
 
     catalog = Catalog.open(settings.database_url)
-    store = ArtifactStore.of(settings)
-    store.check_writable()
-    register(catalog, store)
     limits = Limits(drain_seconds=options.drain_seconds, idle_exit_seconds=options.idle_exit)
     try:
-        Worker(
-            settings, catalog, store, open_device(settings), serving, limits=limits, shutdown=shutdown
-        ).run()
+        store.check_writable()
+        register(catalog, store)
+        Worker(settings, catalog, store, device, serving, limits=limits, shutdown=shutdown, group=group).run()
     finally:
         catalog.close()
 

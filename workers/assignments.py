@@ -13,7 +13,7 @@ from mutoscope.platform.catalog import Catalog, RunRecord
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.ticket import Ticket
-from mutoscope.platform.errors import CatalogError, StoreUnavailable, TimeLimitExceeded
+from mutoscope.platform.errors import CatalogError, GroupLost, StoreUnavailable, TimeLimitExceeded
 from mutoscope.workers.device import Device
 from mutoscope.workers.executor import Executor, error_record
 from mutoscope.workers.heartbeat import Heartbeat
@@ -151,6 +151,9 @@ class Assignments:
             )
             ticket = self._engine.submit(instance, request, report)
         except Exception as error:
+            if isinstance(error, GroupLost):
+                self._report(run, partial(self._release, run))
+                raise
             self._report(run, partial(self._refuse, run, error))
             if held is not None:
                 residency.release(run.card, held)

@@ -24,6 +24,7 @@ from mutoscope.platform.engine.calibration_record import from_record, to_record
 from mutoscope.platform.engine.findings import Findings
 from mutoscope.platform.engine.instance import Instance
 from mutoscope.platform.engine.spot_check import holds
+from mutoscope.workers.lead import Lead
 from mutoscope.workers.measurements import Conditions, Measurements
 
 log = logging.getLogger(__name__)
@@ -36,15 +37,22 @@ class Calibrations:
         contract: of the device, with every row in a call of its own.
         most: rows of the largest shared call.
         kept: what earlier starts measured; None: nothing is kept.
+        lead: ranks that share each call's rows.
     """
 
     def __init__(
-        self, contract: Mapping[str, Any], mode: Mode, most: int, kept: Measurements | None = None
+        self,
+        contract: Mapping[str, Any],
+        mode: Mode,
+        most: int,
+        kept: Measurements | None = None,
+        lead: Lead | None = None,
     ) -> None:
         self._device_contract = dict(contract)
         self._alone = numerics.contract_digest(contract)
         self._mode, self._most = mode, most
         self._kept = kept or Measurements(None)
+        self._lead = lead
         self._conditions = Conditions(contract, mode.value, most)
         self._findings = Findings()
         self._of: dict[str, Calibration] = {}
@@ -55,13 +63,16 @@ class Calibrations:
         card = instance.card
         if card.id not in self._of:
             self._of[card.id] = self._calibrated(instance)
+            if self._lead is not None:
+                self._lead.calibrated(card.id, self._of[card.id])
             self._digests[card.id] = numerics.contract_digest(self.contract(card.id))
-        return self._of[card.id].prepare(instance)
+        prepared = self._of[card.id].prepare(instance)
+        return replace(prepared, batcher=self._spread(prepared.batcher))
 
     def under(self, instance: Instance, contract_digest: str | None) -> Instance:
         """The prepared instance as a run planned for that contract wants it."""
         if contract_digest == self._alone and instance.batcher.mode is not Mode.OFF:
-            return replace(instance, batcher=Batcher())
+            return replace(instance, batcher=self._spread(Batcher()))
         return instance
 
     def contract(self, card_id: str) -> dict[str, Any]:
@@ -80,6 +91,9 @@ class Calibrations:
     def alone(self, card_ids: Iterable[str]) -> list[tuple[str, str]]:
         """Cards with the contract that is kept for them besides: every row in a call of its own."""
         return [(card_id, self._alone) for card_id in card_ids]
+
+    def _spread(self, batcher: Batcher) -> Batcher:
+        return batcher if self._lead is None else self._lead.spread(batcher)
 
     def _calibrated(self, instance: Instance) -> Calibration:
         card = instance.card

@@ -62,8 +62,11 @@ class Device:
             torch.cuda.empty_cache()
 
 
-def open_device(settings: Settings) -> Device:
+def open_device(settings: Settings, index: int = 0) -> Device:
     """Choose the device, and bind this process to its contract. Call once, before the first kernel.
+
+    Args:
+        index: which of the machine's CUDA devices.
 
     Raises:
         InvalidParameter: CUDA is asked for and there is none.
@@ -72,10 +75,10 @@ def open_device(settings: Settings) -> Device:
     if settings.device == "cuda" and not has_cuda:
         raise InvalidParameter("device", "cuda", "no CUDA device is visible to torch here; use cpu or auto")
     use_cuda = has_cuda and settings.device != "cpu"
-    contract = numerics.cuda_contract() if use_cuda else numerics.cpu_contract(settings.threads)
+    contract = numerics.cuda_contract(index) if use_cuda else numerics.cpu_contract(settings.threads)
     numerics.configure_torch(contract)
     dtype = str(contract["dtype"])
-    device = torch.device("cuda", 0) if use_cuda else torch.device("cpu")
+    device = torch.device("cuda", index) if use_cuda else torch.device("cpu")
     memory = _memory(device) if settings.memory_bytes is None else settings.memory_bytes
     return Device(device, dtype, contract, int(memory * _USABLE_SHARE), int(memory * _ENGINE_SHARE))
 

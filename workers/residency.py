@@ -32,7 +32,13 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(slots=True)
-class _Resident:
+class Resident:
+    """An instance in memory.
+
+    Attributes:
+        parts: what it counts on. users: who has acquired it. unwanted: it goes with the last of them.
+    """
+
     instance: Instance
     parts: tuple[PartKey, ...]
     users: int = 0
@@ -59,7 +65,7 @@ class Residency:
         self._device = device
         self._prepare = prepare
         self._parts = Parts(cache, device)
-        self._resident: OrderedDict[Key, _Resident] = OrderedDict()
+        self._resident: OrderedDict[Key, Resident] = OrderedDict()
 
     def acquire(self, card_id: str, weights: Mapping[str, str]) -> Instance:
         """The instance of a card at the pinned weights, loaded if need be, and kept until `release`.
@@ -133,7 +139,7 @@ class Residency:
         self._device.free_unused()
         return freed
 
-    def _load(self, card: Card, weights: Mapping[str, str]) -> _Resident:
+    def _load(self, card: Card, weights: Mapping[str, str]) -> Resident:
         started = time.perf_counter()
         recipe = self._recipe(card, weights)
         wanted = self._parts.wanted(card, weights)
@@ -162,7 +168,7 @@ class Residency:
             self._parts.size,
             time.perf_counter() - started,
         )
-        return _Resident(instance, keys)
+        return Resident(instance, keys)
 
     def _load_parts(self, card: Card, wanted: Collection[Wanted]) -> None:
         """The budget counts weights alone. If the device needs more, everything idle makes way, once."""

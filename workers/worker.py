@@ -33,7 +33,9 @@ from mutoscope.workers.assignments import Assignments
 from mutoscope.workers.calibrations import Calibrations
 from mutoscope.workers.device import Device
 from mutoscope.workers.executor import Executor
+from mutoscope.workers.group import Group
 from mutoscope.workers.heartbeat import Heartbeat
+from mutoscope.workers.lead import Lead, LeadResidency
 from mutoscope.workers.lookout import Lookout
 from mutoscope.workers.measurements import Conditions, Measurements
 from mutoscope.workers.rehearsal import Rehearsals
@@ -67,6 +69,7 @@ class Worker:
 
     Args:
         cards: the cards it serves; it leaves runs of others alone.
+        group: whose rank 0 it is, if it computes on several devices.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Worker:
         *,
         limits: Limits = Limits(),
         shutdown: Shutdown | None = None,
+        group: Group | None = None,
     ) -> None:
         self.id = new_id()
         self._settings = settings
@@ -87,12 +91,14 @@ class Worker:
         self._limits = limits
         self._shutdown = shutdown or Shutdown()
         faults.arm()
+        self._lead = None if group is None else Lead(group)
         kept = Measurements(settings.home / "cache" / "measurements")
         mode = Mode(settings.batching)
-        calibrations = Calibrations(device.contract, mode, settings.batch_rows, kept)
+        calibrations = Calibrations(device.contract, mode, settings.batch_rows, kept, self._lead)
         by_id = {card.id: card for card in cards}
         cache = WeightCache(store, settings.home / "cache" / "weights")
-        self._residency = Residency(by_id, store, cache, device, calibrations.prepare)
+        given = (by_id, store, cache, device, calibrations.prepare)
+        self._residency = Residency(*given) if self._lead is None else LeadResidency(self._lead, *given)
         features = FeatureCache()
         self._trace = None if settings.trace is None else self._open_trace(settings.trace)
         self._engine = Engine(
@@ -100,6 +106,7 @@ class Worker:
             budget=device.engine_budget,
             make_room=self._make_room,
             trace=self._trace,
+            ranks=self._lead,
         )
         conditions = Conditions(device.contract, mode.value, settings.batch_rows)
         rehearsals = Rehearsals(self._engine, conditions, kept)
@@ -140,6 +147,8 @@ class Worker:
     def _tick(self) -> None:
         """One turn of the loop: at most one step of one run, and one card prepared."""
         self._heed_heartbeat()
+        if self._lead is not None:
+            self._lead.ping()
         if not self._shutdown.draining:
             self._prepare()
             self._service.follow()
@@ -242,6 +251,8 @@ class Worker:
 
     def _stop(self) -> None:
         self._runs.hand_back()
+        if self._lead is not None:
+            self._lead.stop()
         self._heartbeat.stop()
         self._watch.close()
         if self._trace is not None:
@@ -293,7 +304,7 @@ class Worker:
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            device=str(self._device),
+            device=str(self._device) if self._lead is None else f"{self._lead.size} x {self._device}",
             cards=self._facts(),
             state=self._state,
             memory_bytes=self._device.engine_budget,

@@ -16,6 +16,7 @@ What executes.
     admission    who may begin; feasibility: who never could
     scheduler    who goes next, fairly; cost: in seconds; stepping: one step, with those that share its call
     execution    running plans, and taking a failed shared call apart
+    ranks        processes that compute every step along
     memory       what is promised of the device's memory; footprint: what things take
     finite       NaN and infinity, named where they arise
     trace        what ran when, for people

@@ -112,7 +112,7 @@ class Batcher:
         """
         first, made = plans[0], [_caught(_rows(plan).make) for plan in plans]
         sound = [rows for rows in made if not isinstance(rows, Exception)]
-        results = iter(self._results(first, [row for rows in sound for row in rows]))
+        results = iter(self.results(first, [row for rows in sound for row in rows]))
         outcomes: list[Any | Exception] = []
         for plan, rows in zip(plans, made, strict=True):
             if isinstance(rows, Exception):
@@ -130,8 +130,8 @@ class Batcher:
         """A batcher that takes every call at its word: what the check of the checks needs."""
         return Batcher(self.mode, self._sizes, self._most, share=self._share, prove=False)
 
-    def _results(self, plan: WorkPlan, rows: list[Row]) -> list[Any]:
-        """The result of each row."""
+    def results(self, plan: WorkPlan, rows: list[Row]) -> list[Any]:
+        """The result of each row of such plans. Raises whatever the call raises."""
         call, sizes = _rows(plan).call, self._sizes_of(plan)
         if sizes is None:
             return [call(row) for row in rows]

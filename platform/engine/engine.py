@@ -19,13 +19,14 @@ from mutoscope.platform.engine.admission import Admission, Gate, Source, Waiting
 from mutoscope.platform.engine.execution import detach
 from mutoscope.platform.engine.job import Job, NodeCache
 from mutoscope.platform.engine.memory import Ledger, MemoryModel
+from mutoscope.platform.engine.ranks import Ranks
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.scheduler import FairQueue
 from mutoscope.platform.engine.stepping import Stepper
 from mutoscope.platform.engine.ticket import Ticket
 from mutoscope.platform.engine.trace import Trace
 from mutoscope.platform.engine.validation import checked_request
-from mutoscope.platform.errors import RunCancelled
+from mutoscope.platform.errors import GroupLost, RunCancelled
 
 
 class Engine:
@@ -39,6 +40,7 @@ class Engine:
             lets weights go that nobody uses if they are in the way.
         trace: writes down what ran when.
         clock: seconds; what steps are measured by.
+        ranks: processes that compute along.
 
     Attributes:
         memory: what is promised of the budget.
@@ -52,6 +54,7 @@ class Engine:
         make_room: Callable[[int], object] | None = None,
         trace: Trace | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        ranks: Ranks | None = None,
     ) -> None:
         self.node_cache = node_cache
         self.memory = Ledger(budget)
@@ -62,7 +65,8 @@ class Engine:
         self._queue: FairQueue[Job] = FairQueue()
         self._groups: Counter[str] = Counter()
         self._model = MemoryModel()
-        self._stepper = Stepper(self._queue, self.memory, self._model, trace, clock)
+        self._ranks = ranks
+        self._stepper = Stepper(self._queue, self.memory, self._model, trace, clock, ranks)
         self._admission = Admission(
             self.memory, self._model, self._gate, self._groups.__getitem__, self._queue.ahead
         )
@@ -176,6 +180,8 @@ class Engine:
             self._admission.remove(entry)
             try:
                 self._begin(entry)
+            except GroupLost:
+                raise  # no fault of this request
             except Exception as error:
                 # What held at submission no longer does: its weights are gone, or it was measured since.
                 self._close(entry.ticket, error)
@@ -187,6 +193,8 @@ class Engine:
         job = Job(
             instance, request, entry.ticket, entry.on_progress, self.node_cache, self._clock, entry.source
         )
+        if self._ranks is not None:
+            self._ranks.begin(job)
         if self._make_room is not None and self.memory.budget is not None:
             self._make_room(self.memory.demand(need))
         self.memory.reserve(job, instance.components, need)
@@ -198,6 +206,8 @@ class Engine:
 
     def _end(self, job: Job, outcome: Result | Exception) -> None:
         self._queue.remove(job)
+        if self._ranks is not None:
+            self._ranks.end(job)
         self.memory.release(job, job.instance.components)
         self._groups[job.request.group] -= 1
         if not self._groups[job.request.group]:

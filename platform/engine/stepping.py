@@ -15,6 +15,7 @@ from mutoscope.platform.engine.footprint import held_bytes, watching, weights_by
 from mutoscope.platform.engine.job import Job
 from mutoscope.platform.engine.loop import ComponentNode, LoopNode, WorkPlan
 from mutoscope.platform.engine.memory import Ledger, MemoryModel
+from mutoscope.platform.engine.ranks import Ranks
 from mutoscope.platform.engine.request import Result
 from mutoscope.platform.engine.scheduler import FairQueue
 from mutoscope.platform.engine.trace import Part, Trace
@@ -62,12 +63,14 @@ class Stepper:
         model: MemoryModel,
         trace: Trace | None,
         clock: Callable[[], float],
+        ranks: Ranks | None = None,
     ) -> None:
         self._queue = queue
         self._ledger = ledger
         self._model = model
         self._trace = trace
         self._clock = clock
+        self._ranks = ranks
         self._costs = CostModel()
 
     def step(self, lead: Job) -> Ended:
@@ -140,10 +143,12 @@ class Stepper:
     def _run(self, call: _Call) -> list[Exception | None]:
         """Run the plans and book their outcomes; the exception of each that failed."""
         instance = call.jobs[0].instance
-        outcomes = execute(call.plans, instance.batcher, partial(_free_unused, instance.device))
-        errors = [_apply(job, outcome) for job, outcome in zip(call.jobs, outcomes, strict=True)]
+        if self._ranks is not None:
+            self._ranks.call(call.jobs)
+        outcomes = execute(call.plans, instance.batcher, partial(free_unused, instance.device))
+        errors = [book(job, outcome) for job, outcome in zip(call.jobs, outcomes, strict=True)]
         instance.synchronize()
-        return errors
+        return errors if self._ranks is None else self._ranks.agree(errors)
 
     def _measure(self, call: _Call) -> list[Exception | None]:
         """As `_run`, of a single plan, whose memory is measured."""
@@ -174,6 +179,8 @@ class Stepper:
         """What a node fills is known: that costs nothing, but is a step."""
         node = job.node
         job.leave(filled)
+        if self._ranks is not None:
+            self._ranks.recall(job, filled)
         if self._trace is not None:
             self._trace.recalled(job.request, node.name, self._clock())
         outcome = _report(job, node, 0.0)
@@ -201,7 +208,7 @@ class Stepper:
         self._trace.call(instance.card.id, plan.kind, parts, padding, started, seconds)
 
 
-def _apply(job: Job, outcome: Outcome) -> Exception | None:
+def book(job: Job, outcome: Outcome) -> Exception | None:
     """Book an outcome; why it cannot be, if it cannot."""
     if isinstance(outcome, Exception):
         return outcome
@@ -221,7 +228,7 @@ def _report(job: Job, node: ComponentNode | LoopNode, seconds: float) -> Result 
         return error
 
 
-def _free_unused(device: torch.device) -> None:
+def free_unused(device: torch.device) -> None:
     """Give back what dropped tensors held, before a call is tried again in less memory. They are gone by
     now: nothing refers to a failed call, so there is no need to look for cycles, which takes long."""
     if device.type == "cuda":
