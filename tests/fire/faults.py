@@ -99,12 +99,7 @@ def pool_killed(site: Site, film: Film) -> Struck:
     at = time.monotonic()
     pid = host.kill("flow-pool")
     done = film.done()
-    _until(
-        lambda: _pool_heard(site, host) != heard,
-        "the pool's new worker reports",
-        seconds=PATIENCE_S,
-        every=LOOK_S,
-    )
+    _until(lambda: _pool_heard(site, host) != heard, "the pool's new worker reports")
     recovery = time.monotonic() - at
     facts = {"pid": pid, "host": host.name, "flow_outlived_it": flow.is_running()}
     return Struck(done, len(held), frozenset(), recovery, facts)
