@@ -4,8 +4,9 @@ The row of a workflow run belongs to one process for as long as that process ren
 for all executions of the process, on connections of its own: an event loop that is busy, or a step that
 blocks it, must not look like a death. Each renewal brings news:
 
-    cancelled   somebody asked for it, on whatever host
-    lost        the lease ran out, and another process has taken the run over
+    cancelled     somebody asked for it, on whatever host
+    lost          the lease ran out, and another process has taken the run over
+    unreachable   there is no news: the catalog has not answered for longer than it is waited for
 
 and the execution is stopped in its event loop. What it started inside itself is stopped with it, as any
 cancelled task stops what it waits for; so only the outermost of several is told.
@@ -22,6 +23,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -30,7 +32,7 @@ from mutoscope.platform.orchestration.runtime import Runtime
 
 R = TypeVar("R")
 
-Reason = Literal["cancelled", "lost", "overdue"]
+Reason = Literal["cancelled", "lost", "unreachable", "overdue"]
 """Why an execution was stopped; ``overdue``: its time limit has passed."""
 
 MOST_SECONDS = 1.0
@@ -133,7 +135,7 @@ class Liveness:
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Runtime, Hold]] = {}
         self._thread: threading.Thread | None = None
-        self._silent = False
+        self._silent_since: float | None = None
 
     @contextmanager
     def keeping(self, runtime: Runtime, hold: Hold) -> Iterator[None]:
@@ -167,11 +169,20 @@ class Liveness:
             pause.wait(min(interval, MOST_SECONDS))
             try:
                 self.beat()
-                self._silent = False
+                self._silent_since = None
             except Exception as error:  # whatever it is, the next beat may get through
-                if not self._silent:
-                    _log.warning("leases of workflow runs not renewed, trying on: %s", error)
-                self._silent = True
+                self._bear_silence(error)
+
+    def _bear_silence(self, error: Exception) -> None:
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+            _log.warning("leases of workflow runs not renewed, trying on: %s", error)
+        silence = time.monotonic() - self._silent_since
+        with self._lock:
+            held = list(self._held.values())
+        for runtime, hold in held:
+            if hold.outer is None and silence > runtime.settings.catalog_patience_seconds:
+                hold.tell("unreachable")
 
     def _renew(self, runtime: Runtime, held: dict[str, Hold]) -> None:
         workflows, lease = runtime.catalog.workflows, runtime.settings.lease_seconds
