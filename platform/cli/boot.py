@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -38,10 +37,15 @@ class AlreadyRunning(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `up` was asked for; None means the settings' default, or any free port where that one is taken."""
+    """What `up` was asked for; None means the settings' default, or any free port where that one is taken.
+
+    Attributes:
+        cards: what the workers serve; all of them when empty.
+    """
 
     roles: tuple[str, ...] = roles.ROLES
     workers: int = 1
+    cards: tuple[str, ...] = ()
     port: int | None = None
     web_port: int | None = None
 
@@ -119,6 +123,7 @@ class Boot:
         with exclusive(self.home.path):
             sweep(self.home.path, self.say)
             starter.check_home(self.home)
+            starter.check_cards(self.options.cards)
             if roles.SERVER not in self.options.roles:
                 starter.check_prepared(self.home)
             self._handle_signals()
@@ -144,11 +149,13 @@ class Boot:
             supervisor.start(services.gateway(self.home.settings.host, self._ports[1], environment))
         if roles.WORKERS in wanted:
             for number in range(1, self.options.workers + 1):
-                supervisor.start(services.gpu_worker(number, environment, self._registered))
+                supervisor.start(
+                    services.gpu_worker(number, environment, self._registered, self.options.cards)
+                )
         if roles.FLOWS in wanted:
             supervisor.start(services.deployments(environment))
             supervisor.start(services.flow_pool(f"{socket.gethostname()}-{os.getpid()}", environment))
-        if roles.RECONCILER in wanted and find_spec("mutoscope.platform.orchestration.reconciler"):
+        if roles.RECONCILER in wanted:
             supervisor.start(services.reconciler(environment))
         supervisor.wait_ready(supervisor.children)
 

@@ -91,6 +91,8 @@ def _forward(lines: IO[str], say: Callable[[str], None]) -> None:
 
 def _flags(options: boot.Options) -> list[str]:
     flags = ["--workers", str(options.workers), "--only", ",".join(options.roles)]
+    for card in options.cards:
+        flags += ["--card", card]
     if options.port is not None:
         flags += ["--port", str(options.port)]
     if options.web_port is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mutoscope.platform.cli.api import answers, get_json
@@ -49,11 +49,22 @@ def gateway(host: str, port: int, environment: Mapping[str, str]) -> Service:
     return Service("gateway", command, environment, ready=lambda pid: answers(health))
 
 
-def gpu_worker(number: int, environment: Mapping[str, str], registered: Callable[[int], bool]) -> Service:
-    """`registered` tells whether the catalog lists a live worker with that pid."""
+def gpu_worker(
+    number: int,
+    environment: Mapping[str, str],
+    registered: Callable[[int], bool],
+    cards: Sequence[str] = (),
+) -> Service:
+    """A worker.
+
+    Args:
+        registered: tells whether the catalog lists a live worker with that pid.
+        cards: what it serves; all cards when empty.
+    """
+    serving = [word for card in cards for word in ("--card", card)]
     return Service(
         f"worker-{number}",
-        [sys.executable, "-m", "mutoscope.workers"],
+        [sys.executable, "-m", "mutoscope.workers", *serving],
         environment,
         ready=registered,
         drain_seconds=GPU_WORKER_DRAIN_SECONDS,

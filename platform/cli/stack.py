@@ -21,6 +21,10 @@ def up(
     web_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port of the artifact gateway.")
     ] = None,
+    card: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CARD", help="What the workers serve; may be repeated (default: all cards)."),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option(
@@ -38,7 +42,9 @@ def up(
     from mutoscope.platform.cli import detach as detached
     from mutoscope.platform.cli.home import Home
 
-    options = boot.Options(roles=roles.chosen(only), workers=workers, port=port, web_port=web_port)
+    options = boot.Options(
+        roles=roles.chosen(only), workers=workers, cards=tuple(card or ()), port=port, web_port=web_port
+    )
     home = Home()
     if detach:
         detached.start(home, options, render.say)

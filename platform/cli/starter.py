@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from mutoscope.models.registry import cards
+from mutoscope.models.registry import cards, get_card
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
@@ -35,6 +35,12 @@ def check_home(home: Home) -> None:
         ) from None
     ArtifactStore.of(home.settings).check_writable()
     Catalog.check_upgradable(home.settings.database_url)
+
+
+def check_cards(wanted: Iterable[str]) -> None:
+    """Raise UnknownCard for a card that is asked for and not declared."""
+    for card_id in wanted:
+        get_card(card_id)
 
 
 def check_prepared(home: Home) -> None:

@@ -22,6 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mutoscope.models.registry import cards
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.custody.pages import Pages
@@ -86,7 +87,7 @@ class Gateway:
 
     def metrics(self, request: Request) -> Response:
         """The pool, for Prometheus."""
-        data, content_type = exposition(self._catalog, request.headers.get("accept", ""))
+        data, content_type = exposition(self._catalog, request.headers.get("accept", ""), cards())
         return Response(data, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
     def pool(self, request: Request) -> Response:

@@ -8,7 +8,8 @@ totals would mean counting a history that never ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.catalog.pool_report import CardLine, PoolReport
+from mutoscope.platform.catalog.pool_report import CardLine, Depth, PoolReport, card_lines
 from mutoscope.platform.catalog.workers import STATES
 
 PER_CARD: dict[str, tuple[str, str]] = {
@@ -35,13 +36,20 @@ PER_CARD: dict[str, tuple[str, str]] = {
 
 
 class PoolCollector(Collector):
-    """Asks the catalog at every scrape."""
+    """Asks the catalog at every scrape.
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    Args:
+        cards: told of even if nobody serves them or asks for them: a scaler that finds no number for a card
+            leaves its workers as they are, and would never scale down.
+    """
+
+    def __init__(self, catalog: Catalog, cards: Iterable[str] = ()) -> None:
+        self._catalog, self._cards = catalog, frozenset(cards)
 
     def collect(self) -> Iterator[Metric]:
         report = self._catalog.pool.report()
+        idle = self._cards.difference(line.card for line in report.cards)
+        report = replace(report, cards=(*report.cards, *map(_idle, sorted(idle))))
         for field, (name, what) in PER_CARD.items():
             yield _per_card(name, what, field, report)
         workers = GaugeMetricFamily("mutoscope_workers", "Live workers.", labels=["state"])
@@ -56,12 +64,18 @@ class PoolCollector(Collector):
         yield incidents
 
 
-def exposition(catalog: Catalog, accept: str) -> tuple[bytes, str]:
+def exposition(catalog: Catalog, accept: str, cards: Iterable[str] = ()) -> tuple[bytes, str]:
     """The metrics in the format that an Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PoolCollector(catalog))
+    registry.register(PoolCollector(catalog, cards))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
+
+
+def _idle(card: str) -> CardLine:
+    """The line of a card that nobody serves and nobody asks for."""
+    (line,) = card_lines({card: Depth(0, 0, None)}, {}, (), ())
+    return line
 
 
 def _per_card(name: str, what: str, field: str, report: PoolReport) -> GaugeMetricFamily:

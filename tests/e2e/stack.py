@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,10 +45,15 @@ class Result:
 
 @dataclass
 class Stack:
-    """One home and the stack on it."""
+    """One home and the stack on it.
+
+    Attributes:
+        within: makes a command line one that runs on the home's host.
+    """
 
     home: Path
     extra: Mapping[str, str] = field(default_factory=dict)
+    within: Callable[[Sequence[str]], list[str]] = list
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,7 +80,7 @@ class Stack:
     def run(self, *arguments: str) -> Result:
         """Run a command to its end."""
         ran = subprocess.run(
-            _command(arguments),
+            self.within(_command(arguments)),
             env=self.environment,
             capture_output=True,
             check=False,
@@ -87,7 +92,7 @@ class Stack:
     def run_all(self, commands: Sequence[Sequence[str]]) -> list[Result]:
         """Run commands one after another in one process, which saves importing Prefect for each."""
         ran = subprocess.run(
-            [sys.executable, str(DRIVER)],
+            self.within([sys.executable, str(DRIVER)]),
             input=json.dumps([list(arguments) for arguments in commands]),
             env=self.environment,
             capture_output=True,
@@ -102,7 +107,7 @@ class Stack:
     def begin(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """A command under way. It leads a process group, which is killed whole if it outlives the block."""
         process = subprocess.Popen(
-            _command(arguments),
+            self.within(_command(arguments)),
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -131,7 +136,8 @@ class Stack:
 
     def api(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask the Prefect API: GET, or POST with a body."""
-        return get_json(f"{self.record.prefect_api_url}{path}", body=body, timeout=60.0)
+        auth = self.extra.get("MUTOSCOPE_PREFECT_AUTH")
+        return get_json(f"{self.record.prefect_api_url}{path}", body=body, timeout=60.0, auth=auth)
 
     def flow_run(self, flow_run_id: str) -> Any:
         return self.api(f"/flow_runs/{flow_run_id}")

@@ -47,18 +47,18 @@ def test_both_images_together_install_what_the_package_needs() -> None:
 # prepares a home.
 WITHOUT = """
 import importlib, sys
+from importlib.machinery import PathFinder
 
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {absent!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {absent!r} else super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Absent())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 for name in {modules!r}:
     importlib.import_module(name)
 from mutoscope.platform.cli.main import main
 main(["prepare"])
-main(["ready", "catalog", "store"])
 """
 MODULES = [
     "mutoscope.flows",
@@ -85,5 +85,5 @@ def test_servers_and_flows_need_no_gpu_stack(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "starter weights imported" in ran.stdout
-    assert ran.stdout.split()[-4:] == ["catalog", "ready", "store", "ready"]
+    for card in ("flux-t2i", "reward-ocr"):
+        assert re.search(rf"^{card} +starter weights imported", ran.stdout, re.MULTILINE), ran.stdout

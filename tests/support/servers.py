@@ -33,8 +33,8 @@ _NOBODY = "nobody"
 """Postgres refuses to run as root; a root session starts it as this user."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now. SeaweedFS adds 10,000 for gRPC, so they lie below 30,000."""
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports of `host` nobody listens on now. SeaweedFS adds 10,000 for gRPC, so they lie below 30,000."""
     sockets, ports = [], []
     candidates = iter(range(20_000 + os.getpid() % 5_000, 32_000))
     while len(ports) < count:
@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
         probes = [socket.socket(), socket.socket()]
         try:
             for probe, port in zip(probes, (candidate, candidate + 10_000), strict=True):
-                probe.bind(("127.0.0.1", port))
+                probe.bind((host, port))
         except OSError:
             for probe in probes:
                 probe.close()
@@ -105,6 +105,9 @@ class Server:
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
+        if self._process.poll() is not None:  # it ended by itself, and `start` has said why
+            self._process = None
+            return
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.send_signal(number)
         if number == signal.SIGKILL:
@@ -154,17 +157,18 @@ class S3Server(Server):
     writer = Credentials("writer-key", "writer-secret")
     reader = Credentials("reader-key", "reader-secret")
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__("s3")
-        self._s3, self._master, self._volume, self._filer = free_ports(4)
-        self.endpoint = f"http://127.0.0.1:{self._s3}"
+        self._s3, self._master, self._volume, self._filer = free_ports(4, host)
+        self._host = host
+        self.endpoint = f"http://{host}:{self._s3}"
         (self.folder / "data").mkdir()
         (self.folder / "identities.json").write_text(json.dumps(_identities(self.writer, self.reader)))
 
     def command(self) -> Sequence[str]:
         return [
             str(_SCRIPTS / "weed"), "server", f"-dir={self.folder / 'data'}",
-            "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+            f"-ip={self._host}", f"-ip.bind={self._host}",
             f"-master.port={self._master}", f"-volume.port={self._volume}", "-volume.max=1000",
             # Waits for peers that a server alone does not have: with them a restart takes half a minute.
             "-volume.preStopSeconds=0", "-master.electionTimeout=1s",
@@ -200,7 +204,7 @@ class S3Server(Server):
 
     def _volume_is_up(self) -> bool:
         """The S3 port opens before there is a volume to write to."""
-        url = f"http://127.0.0.1:{self._master}/dir/assign"
+        url = f"http://{self._host}:{self._master}/dir/assign"
         try:
             with urllib.request.urlopen(url, timeout=5) as response:
                 return "fid" in json.load(response)
@@ -218,11 +222,16 @@ def _identities(writer: Credentials, reader: Credentials) -> Mapping[str, object
 
 
 class PostgresServer(Server):
-    """PostgreSQL, without fsync: tests kill the process, never the machine."""
+    """PostgreSQL, without fsync: tests kill the process, never the machine.
 
-    def __init__(self) -> None:
+    Args:
+        host: address of this machine to listen on; whoever reaches it is trusted.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__("postgres")
-        (self._port,) = free_ports(1)
+        self._host = host
+        (self._port,) = free_ports(1, host)
         self._data = self.folder / "data"
         if self.user is not None:
             shutil.chown(self.folder, self.user)
@@ -233,6 +242,8 @@ class PostgresServer(Server):
             [str(self._programs / "initdb"), "-D", str(self._data), *options],
             check=True, capture_output=True, user=self.user, cwd=self.folder,
         )  # fmt: skip
+        with (self._data / "pg_hba.conf").open("a") as trusted:
+            trusted.write("host all all samenet trust\n")
 
     @cached_property
     def _programs(self) -> Path:
@@ -255,7 +266,7 @@ class PostgresServer(Server):
 
     def command(self) -> Sequence[str]:
         settings = {"fsync": "off", "synchronous_commit": "off", "max_connections": "200"}
-        listen = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        listen = ["-c", f"listen_addresses={self._host}", "-c", "unix_socket_directories="]
         return [
             str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *listen,
             *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
@@ -266,7 +277,7 @@ class PostgresServer(Server):
         self._end(signal.SIGINT)
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{database}"
+        return f"postgresql+psycopg://postgres@{self._host}:{self._port}/{database}"
 
     def answers(self) -> bool:
         import psycopg
