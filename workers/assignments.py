@@ -139,8 +139,8 @@ class Assignments:
         held: Mapping[str, str] | None = None
         try:
             started = time.perf_counter()
-            request = self._executor.request(run)
-            weights = self._catalog.runs.weights(run.id)
+            inputs, weights = self._catalog.runs.used(run.id)
+            request = self._executor.request(run, inputs)
             decoded = time.perf_counter()
             instance = residency.acquire(run.card, weights)
             held = weights
@@ -198,7 +198,7 @@ class Assignments:
             result = active.ticket.result()
             if dict(result.weights) != dict(active.weights):
                 raise RuntimeError(f"run {run.id} was served other weights than it pins: nothing is recorded")
-            outputs = self._executor.deliver(run, result, active.timings)
+            outputs = self._executor.deliver(run, result, active.timings, active.ticket.progress)
         except (CatalogError, StoreUnavailable):
             raise
         except Exception as error:

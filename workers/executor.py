@@ -14,7 +14,7 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, manifest
 from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.catalog import Catalog, Members, RunRecord
-from mutoscope.platform.engine.request import Output, Profile, Request, Result
+from mutoscope.platform.engine.request import Output, Profile, Progress, Request, Result
 from mutoscope.platform.engine.roles import by_slot
 from mutoscope.platform.errors import MutoscopeError
 
@@ -31,8 +31,8 @@ class Executor:
         self._store = store
         self._worker_id = worker_id
 
-    def request(self, run: RunRecord) -> Request:
-        """The engine's request, inputs decoded.
+    def request(self, run: RunRecord, inputs: Mapping[str, ArtifactRef]) -> Request:
+        """The engine's request, `inputs` decoded.
 
         Raises:
             ArtifactMissing, ArtifactCorrupt: an input's bytes are gone or damaged.
@@ -43,9 +43,7 @@ class Executor:
         return Request(
             id=run.id,
             card=run.card,
-            inputs=by_slot(
-                {role: self._decode(ref) for role, ref in self._catalog.runs.inputs(run.id).items()}
-            ),
+            inputs=by_slot({role: self._decode(ref) for role, ref in inputs.items()}),
             parameters=run.parameters,
             seed=run.seed,
             profile=Profile(run.profile or Profile.SERVE),
@@ -53,7 +51,9 @@ class Executor:
             priority=_share(run.priority),
         )
 
-    def deliver(self, run: RunRecord, result: Result, timings: Mapping[str, float]) -> dict[str, ArtifactRef]:
+    def deliver(
+        self, run: RunRecord, result: Result, timings: Mapping[str, float], at: Progress | None = None
+    ) -> dict[str, ArtifactRef]:
         """Store the outputs, then record them with their edges and the run's success in one transaction.
 
         Bytes before rows: a worker that dies in between leaves unreferenced bytes, which the next attempt
@@ -61,6 +61,7 @@ class Executor:
 
         Args:
             timings: seconds the worker spent around the engine; kept beside the engine's own.
+            at: where the run was at its end; noted with the rest, to save a transaction.
 
         Raises:
             LeaseLost: the run belongs to somebody else by now; its rows are untouched.
@@ -75,7 +76,13 @@ class Executor:
         faults.hit("worker.after_put")
         spent = {**timings, **result.timings, **stored}
         self._catalog.runs.succeed(
-            run.id, self._worker_id, outputs, spent, members=members, warnings=result.warnings
+            run.id,
+            self._worker_id,
+            outputs,
+            spent,
+            members=members,
+            warnings=result.warnings,
+            progress=None if at is None else (at.stage, at.step, at.total),
         )
         faults.hit("worker.after_succeed")
         return outputs

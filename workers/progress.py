@@ -14,7 +14,8 @@ from mutoscope.platform.catalog import Catalog, Standing
 from mutoscope.platform.engine.request import Progress
 
 INTERVAL_S = 0.1
-"""Seconds between two reports of one run. A run that is over sooner reports once, at its end."""
+"""Seconds between two reports of one run. Its end is told with its outputs, in one transaction: a run that is
+over sooner reports nothing before."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class ProgressReports:
         def report(progress: Progress) -> None:
             nonlocal last
             at = self._clock()
-            if at - last < INTERVAL_S and progress.step < progress.total:
+            if at - last < INTERVAL_S or progress.step == progress.total:
                 return
             last = at
             standing = self._write(run_id, progress)

@@ -155,6 +155,7 @@ class Claims:
         *,
         members: Mapping[str, Members] | None = None,
         warnings: Sequence[str] = (),
+        progress: tuple[str, int, int] | None = None,
     ) -> RunRecord:
         """Record outputs (their bytes are stored already), generated edges and the state, in one transaction.
 
@@ -164,13 +165,22 @@ class Claims:
         Args:
             members: what the containers among the outputs hold, by the container's digest.
             warnings: lines that the run's user should read all the same.
+            progress: where it was when it was done, as `progress` notes it.
 
         Raises:
             LeaseLost: the run is not the worker's; nothing is recorded.
         """
         digests = {slot: ref.digest for slot, ref in outputs.items()}
         with self._database.write(news=True) as connection:
-            run = _finish(connection, run_id, worker_id, "succeeded", timings=timings, warnings=warnings)
+            run = _finish(
+                connection,
+                run_id,
+                worker_id,
+                "succeeded",
+                timings=timings,
+                warnings=warnings,
+                progress=progress,
+            )
             record_all(self._database, connection, outputs.values())
             add_edges(connection, run_id, "generated", digests)
             record_members(self._database, connection, members or {})
@@ -232,12 +242,14 @@ def _finish(
     error: Mapping[str, Any] | None = None,
     timings: Mapping[str, float] | None = None,
     warnings: Sequence[str] = (),
+    progress: tuple[str, int, int] | None = None,
 ) -> RunRecord:
     values = {
         "state": state,
         "error": dict(error) if error is not None else None,
         "timings": dict(timings) if timings is not None else None,
         "warnings": list(warnings) or None,
+        **(dict(zip(("stage", "step", "total"), progress, strict=True)) if progress else {}),
     }
     row = connection.execute(_FINISH, {"run": run_id, "owner": worker_id, **values}).one_or_none()
     if row is None:

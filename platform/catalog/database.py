@@ -70,7 +70,8 @@ class Database:
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
-            self._reader = self._glancer = self.engine
+            self._reader = self.engine
+            self._glancer = self.engine.execution_options(mutoscope_glance=True)
             self._writer = self.engine.execution_options(mutoscope_write=True)
         else:
             event.listen(self.engine, "checkout", _refuse_broken)
@@ -88,8 +89,8 @@ class Database:
 
     @contextmanager
     def glance(self) -> Iterator[Connection]:
-        """For a single statement, or for several about rows that never change: on Postgres each sees its own
-        moment, and the two round trips around a transaction are saved."""
+        """For a single statement, or for several about rows that never change: each sees its own moment, and
+        the two round trips around a transaction are saved."""
         with clear_errors(self.shown_url), self._glancer.begin() as connection:
             yield connection
 
@@ -159,9 +160,11 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get("mutoscope_write", False)
+    options = connection.get_execution_options()
+    if options.get("mutoscope_glance", False):
+        return
     driver: Any = connection.connection.driver_connection
-    driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+    driver.execute("BEGIN IMMEDIATE" if options.get("mutoscope_write", False) else "BEGIN")
 
 
 _NOTIFY = text(f"notify {CHANNEL}")

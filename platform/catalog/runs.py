@@ -6,7 +6,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
 
@@ -54,6 +54,13 @@ Present = Callable[[ArtifactRef], bool]
 
 
 _SIZES_KEPT = 1024
+
+
+class Used(NamedTuple):
+    """What a run used: artifacts by slot, and the digest of each component's weights."""
+
+    inputs: dict[str, ArtifactRef]
+    weights: dict[str, str]
 
 
 class Runs(Claims):
@@ -138,19 +145,21 @@ class Runs(Claims):
 
     def inputs(self, run_id: str) -> dict[str, ArtifactRef]:
         """What the run used, by slot, weights aside."""
-        with self._database.glance() as connection:
-            used = roles(connection, run_id, "used")
-        return {role: ref for role, ref in used.items() if not role.startswith(WEIGHTS_ROLE)}
+        return self.used(run_id).inputs
 
     def weights(self, run_id: str) -> dict[str, str]:
         """The weights the run was pinned to: component to digest."""
+        return self.used(run_id).weights
+
+    def used(self, run_id: str) -> Used:
+        """Its inputs and its weights, as `inputs` and `weights` tell them, in one question."""
         with self._database.glance() as connection:
             used = roles(connection, run_id, "used")
-        return {
-            role.removeprefix(WEIGHTS_ROLE): ref.digest
-            for role, ref in used.items()
-            if role.startswith(WEIGHTS_ROLE)
-        }
+        weights = {role: ref for role, ref in used.items() if role.startswith(WEIGHTS_ROLE)}
+        return Used(
+            {role: ref for role, ref in used.items() if role not in weights},
+            {role.removeprefix(WEIGHTS_ROLE): ref.digest for role, ref in weights.items()},
+        )
 
     def attempts(self, run_id: str) -> builtins.list[AttemptRecord]:
         """Times the run was taken and did not succeed, oldest first."""

@@ -9,7 +9,7 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.artifacts.manifest import ComponentManifest, iter_members
 from mutoscope.platform.catalog import Catalog, RunRecord
-from mutoscope.platform.engine.request import Output, Result
+from mutoscope.platform.engine.request import Output, Progress, Request, Result
 from mutoscope.workers.executor import Executor
 from tests.support.records import a_spec, claim, queue
 from tests.support.safetensors import checkpoint, saved
@@ -32,6 +32,12 @@ def deliver(catalog: Catalog, store: ArtifactStore, key: str, **changed: np.ndar
     run = claim(catalog)
     Executor(catalog, store, "worker-a").deliver(run, trained(run, 1, **changed), {})
     return run
+
+
+def request_of(catalog: Catalog, store: ArtifactStore) -> Request:
+    """Of the one run there is to claim."""
+    run = claim(catalog)
+    return Executor(catalog, store, "worker-a").request(run, catalog.runs.used(run.id).inputs)
 
 
 def test_outputs_are_the_components_and_their_members_are_recorded(
@@ -100,6 +106,15 @@ def test_what_a_result_has_to_say_goes_into_the_run(catalog: Catalog, store: Art
     assert catalog.runs.get(run.id).warnings == ["prompt: the last 16 tokens were cut"]
 
 
+def test_where_it_was_at_its_end_is_noted_with_its_outputs(catalog: Catalog, store: ArtifactStore) -> None:
+    queue(catalog)
+    run = claim(catalog)
+    at = Progress(run.id, "decode", 7, 7)
+    Executor(catalog, store, "worker-a").deliver(run, Result(run.id, {"recipe": RECIPE}, {}), {}, at)
+    found = catalog.runs.get(run.id)
+    assert (found.state, found.stage, found.step, found.total) == ("succeeded", "decode", 7, 7)
+
+
 @pytest.mark.parametrize(
     ("priority", "share"), [(0, 1.0), (1, 2.0), (-1, 0.5), (10**6, 1024.0), (-(10**6), 1 / 1024)]
 )
@@ -108,10 +123,10 @@ def test_runs_of_a_workflow_are_a_group_and_their_place_in_the_queue_is_a_share(
 ) -> None:
     workflow = catalog.workflows.start("test.make", {})
     queue(catalog, workflow_run_id=workflow, priority=priority)
-    request = Executor(catalog, store, "worker-a").request(claim(catalog))
+    request = request_of(catalog, store)
     assert (request.group, request.priority) == (workflow, share)
 
 
 def test_a_run_by_itself_is_a_group_of_its_own(catalog: Catalog, store: ArtifactStore) -> None:
     queue(catalog)
-    assert Executor(catalog, store, "worker-a").request(claim(catalog)).group == ""
+    assert request_of(catalog, store).group == ""
