@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mutoscope.models.registry import get_card
 from mutoscope.platform.catalog import RunSpec
-from mutoscope.platform.engine import numerics
+from mutoscope.platform.engine import numerics, stable
 from mutoscope.platform.engine.batching import Mode
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.example import example_request
@@ -19,6 +21,7 @@ from mutoscope.platform.orchestration.importing import import_folder
 from mutoscope.platform.orchestration.plan import plan_run
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.workers.calibrations import Calibrations
+from mutoscope.workers.measurements import Conditions, Measurements
 from tests.engine.toy import toy_instance
 from tests.support.cards import tiny_folder, tiny_instance
 from tests.support.workshop import Workshop
@@ -50,6 +53,73 @@ def test_a_card_is_measured_once(instance: Instance, monkeypatch: pytest.MonkeyP
     calibrations.prepare(instance)
     monkeypatch.setattr("mutoscope.workers.calibrations.calibrate", None)
     assert calibrations.prepare(instance).batcher.mode is Mode.BITWISE
+
+
+def test_a_second_start_looks_instead_of_measuring(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Measurements(tmp_path)
+    first = Calibrations(CONTRACT, Mode.BITWISE, 4, kept)
+    first.prepare(instance)
+    other = Calibrations(CONTRACT, Mode.BITWISE, 2, kept)
+    other.prepare(instance)  # another largest call is another measurement: both stay
+    monkeypatch.setattr("mutoscope.workers.calibrations.calibrate", None)
+    second = Calibrations(CONTRACT, Mode.BITWISE, 4, kept)
+    assert second.prepare(instance).batcher.mode is Mode.BITWISE
+    assert second.contract(CARD) == first.contract(CARD)
+
+
+def without_leaves(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "leaves": []}
+
+
+def of_another_shape(record: dict[str, Any]) -> dict[str, Any]:
+    (kind, _, sizes), *_ = record["agreements"]
+    return {**record, "agreements": [[kind, [1, 2, 3], sizes]]}
+
+
+def no_record(record: dict[str, Any]) -> dict[str, Any]:
+    return {"mode": record["mode"]}
+
+
+@pytest.mark.parametrize("poison", [without_leaves, of_another_shape, no_record])
+def test_a_poisoned_record_is_measured_anew_and_replaced(
+    instance: Instance, tmp_path: Path, caplog: pytest.LogCaptureFixture, poison: Any
+) -> None:
+    """Whole by its checksum, and yet not true: what only a look at the card can tell."""
+    kept = Measurements(tmp_path)
+    true = Calibrations(CONTRACT, Mode.BITWISE, 4, kept)
+    true.prepare(instance)
+    stable.restore(instance.components.values())
+    (path,) = tmp_path.glob("*.json")
+    stored = json.loads(path.read_bytes())
+    kept.keep(stored["parts"], poison(stored["content"]))
+    second = Calibrations(CONTRACT, Mode.BITWISE, 4, kept)
+    second.prepare(instance)
+    assert f"kept calibration of card={CARD} not believed" in caplog.text
+    assert second.contract(CARD) == true.contract(CARD)
+    assert json.loads(path.read_bytes()) == stored
+
+
+def test_what_was_measured_under_other_circumstances_is_not_found(instance: Instance) -> None:
+    """The control of the key: each part by itself makes it another one."""
+    conditions = Conditions(CONTRACT, "bitwise", 4)
+    recipe = instance.recipe.model_copy(update={"height": 2 * instance.recipe.height})
+    scheduled = replace(instance, weights={**instance.weights, "scheduler": "0" * 64})
+    versions = {**CONTRACT["versions"], "torch": "1.0"}
+    others = [
+        conditions.parts(replace(instance, recipe=recipe)),
+        conditions.parts(replace(instance, card=replace(instance.card, sources=("json",)))),
+        conditions.parts(scheduled),
+        Conditions({**CONTRACT, "versions": versions}, "bitwise", 4).parts(instance),
+        Conditions({**CONTRACT, "device": "cpu-other"}, "bitwise", 4).parts(instance),
+        Conditions(CONTRACT, "tolerance", 4).parts(instance),
+        Conditions(CONTRACT, "bitwise", 8).parts(instance),
+    ]
+    mine = conditions.parts(instance)
+    assert all(parts != mine for parts in others)
+    trained = replace(instance, weights={**instance.weights, "transformer": "0" * 64})
+    assert conditions.parts(trained) == mine, "a new version of the weights finds the same"
 
 
 def test_a_run_of_the_unbatched_contract_gets_what_it_was_planned_for(instance: Instance) -> None:
