@@ -97,7 +97,8 @@ async def close(client: PrefectClient, flow_run_id: str, state: State) -> bool:
 async def stop(client: PrefectClient, flow_run_id: str) -> str:
     """Have Prefect cancel a flow run that has not begun, through its pool if that has taken it. Returns the
     state it is in then."""
-    answer = await client.set_flow_run_state(UUID(flow_run_id), Cancelling(message="Cancelled by id."))
+    wish: State = Cancelling(message="Cancelled by id.")
+    answer = await client.set_flow_run_state(UUID(flow_run_id), wish)
     return str(answer.state.name if answer.state is not None else "Cancelling").lower()
 
 
@@ -110,7 +111,7 @@ async def close_task_runs(client: PrefectClient, flow_run_id: str) -> None:
         ),
         limit=PAGE,
     )
-    gone = Crashed(message="The process of its flow run has ended.")
+    gone: State = Crashed(message="The process of its flow run has ended.")
     await asyncio.gather(*(client.set_task_run_state(task.id, gone, force=True) for task in left))
 
 

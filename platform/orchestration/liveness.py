@@ -78,7 +78,8 @@ class Hold:
         Raises:
             Stopped: it was told to stop, and has.
         """
-        task = self._work = asyncio.ensure_future(work)
+        task: asyncio.Task[R] = asyncio.ensure_future(work)
+        self._work = task
         limit = self._loop.call_later(seconds, self.stop, "overdue") if seconds is not None else None
         if self._reason is not None:
             task.cancel()

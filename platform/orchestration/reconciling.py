@@ -104,8 +104,8 @@ class Look:
         late = [each for each in left if each.prefect_flow_run_id and self._ended_for(each) > GRACE_SECONDS]
         flow_runs = await flow_states.read(self.client, [str(each.prefect_flow_run_id) for each in late])
         for record in late:
-            flow_run = flow_runs.get(str(record.prefect_flow_run_id))
-            if flow_run is not None and flow_run.state_type == StateType.CRASHED:
+            its_own = flow_runs.get(str(record.prefect_flow_run_id))
+            if its_own is not None and its_own.state_type == StateType.CRASHED:
                 await self._launch(record)
 
     async def _heed(self, record: WorkflowRecord) -> None:
