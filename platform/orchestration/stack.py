@@ -178,10 +178,14 @@ def _access(settings: Settings, prefect_api_url: str) -> dict[str, str]:
 def join(home: Path, environ: MutableMapping[str, str] = os.environ) -> StackRecord | None:
     """Point this process at the home's stack, before Prefect is imported. None when no stack is recorded.
 
-    A `PREFECT_API_URL` set by the caller wins: it names a server that somebody else runs.
+    A `PREFECT_API_URL` set by the caller wins: it names a server that somebody else runs. Credentials are for
+    either.
     """
     record = read_record(home)
     if record is None:
+        auth = get_settings().prefect_auth
+        if auth is not None:
+            environ.setdefault("PREFECT_API_AUTH_STRING", auth.get_secret_value())
         return None
     for name, value in environment(home, record.prefect_api_url, record.web_url).items():
         if name in ("PREFECT_API_URL", "MUTOSCOPE_WEB_URL"):

@@ -19,6 +19,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROMPT = "a red circle left of a blue square, drifting right"
 SEED = 7
+AUTH = "ada:a secret: with colons"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class FirstVideo:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    made = Stack(tmp_path_factory.mktemp("e2e") / "home")
+    # Guarded, so that every part of it is proven to identify itself wherever it asks the server.
+    made = Stack(tmp_path_factory.mktemp("e2e") / "home", {"MUTOSCOPE_PREFECT_AUTH": AUTH})
     made.start()
     yield made
     made.stop()
