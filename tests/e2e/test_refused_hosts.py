@@ -1,4 +1,4 @@
-"""Hosts that must not join: other store, other schema, no Prefect server. Each says why; nothing is started."""
+"""Hosts that must not join. Each says why in one line, and nothing is started."""
 
 from __future__ import annotations
 

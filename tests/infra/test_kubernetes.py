@@ -138,7 +138,7 @@ def test_workers_have_more_time_than_they_take_to_drain(overlay: str) -> None:
             drain = float(given[0].partition("=")[2]) if given else 30.0
             assert template["spec"]["terminationGracePeriodSeconds"] >= drain + 30, where
             found += 1
-    assert found == {"local": 1, "production": 3}[overlay]
+    assert found == {"local": 1, "production": 4}[overlay]
 
 
 def test_what_runs_more_than_once_has_a_budget(overlay: str) -> None:
@@ -153,7 +153,7 @@ def test_pools_scale_by_the_cards_they_serve(overlay: str) -> None:
     """Of both ways to scale: a card that a pool serves and nobody counts would never be scaled for."""
     deployments = {m["metadata"]["name"]: m for m in of_kind(overlay, "Deployment")}
     pools = {name: m for name, m in deployments.items() if name.startswith("worker-")}
-    assert overlay == "local" or len(pools) == 3
+    assert overlay == "local" or len(pools) == 4
     hpa = list(yaml.safe_load_all((INFRA / "kubernetes" / "components" / "hpa" / "scaling.yaml").read_text()))
     for manifest in hpa:
         kubernetes_validate.validate(manifest, VERSION, strict=True)
