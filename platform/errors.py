@@ -14,6 +14,7 @@
     │   ├── ArchiveInvalid             an archive that is damaged, incomplete or of another format
     │   ├── StoreUnwritable
     │   ├── StoreUnavailable           the artifact store does not answer, or refuses to be read
+    │   │   └── StoreAway              it does not answer, to writers either: trying again may help
     │   ├── ServerUnavailable          no orchestration server answers
     │   │   └── AccessRefused          it answers, but not to these credentials
     │   └── NoWorker                   nobody serves the card; the run stays queued
@@ -120,6 +121,10 @@ class StoreUnwritable(InvalidInput):
 
 class StoreUnavailable(InvalidInput):
     """The artifact store does not answer, or refuses to be read. Says nothing about what it holds."""
+
+
+class StoreAway(StoreUnavailable, StoreUnwritable):
+    """The artifact store did not answer for as long as it is waited for, whatever was asked of it."""
 
 
 class ServerUnavailable(InvalidInput):

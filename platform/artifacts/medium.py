@@ -42,6 +42,8 @@ class Medium:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError | StoreUnavailable) -> StoreUnwritable:
+        if isinstance(error, StoreUnwritable):
+            return error
         if isinstance(error, StoreUnavailable):  # a write begins with a question
             return StoreUnwritable(str(error))
         return StoreUnwritable(

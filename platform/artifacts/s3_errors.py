@@ -16,7 +16,13 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from mutoscope.platform.artifacts.urls import scrubbed
-from mutoscope.platform.errors import InvalidInput, MutoscopeError, StoreUnavailable, StoreUnwritable
+from mutoscope.platform.errors import (
+    InvalidInput,
+    MutoscopeError,
+    StoreAway,
+    StoreUnavailable,
+    StoreUnwritable,
+)
 
 _WRITES = {
     "put_object": "s3:PutObject",
@@ -129,7 +135,7 @@ def explained(error: BaseException, request: Request) -> MutoscopeError:
 
 def gave_up(error: BaseException, request: Request, seconds: float) -> MutoscopeError:
     """The error to raise when a transient one lasted."""
-    return request.error(
+    return StoreAway(
         f"the artifact store s3://{request.bucket} is not available at {request.endpoint} ({reason(error)}): "
         f"tried for {seconds:.0f} s (MUTOSCOPE_STORE_DEADLINE_SECONDS says how long); "
         "check that server and AWS_ENDPOINT_URL"

@@ -37,6 +37,21 @@ def link(postgres_catalog_url: str, s3_server: S3Server) -> Iterator[Link]:
     link.close()
 
 
+def test_what_is_computed_outlasts_a_store_that_is_away_for_longer_than_a_write_waits(
+    shared: Workshop, link: Link
+) -> None:
+    patience = {"MUTOSCOPE_STORE_DEADLINE_SECONDS": "0.5"}
+    with shared.worker(AWS_ENDPOINT_URL=f"http://127.0.0.1:{link.ports['s3']}", **patience) as worker:
+        assert shared.run(seed=1).state == "succeeded"
+        link.drop("s3")
+        run = shared.enqueue(seed=2).run
+        until(lambda: f"not reported, trying again in 1 s: run={run.id}" in worker.log, "a report put off")
+        assert shared.catalog.runs.get(run.id).state == "running"
+        link.mend()
+        done = shared.wait(run.id)
+    assert (done.state, done.attempt) == ("succeeded", 1)
+
+
 def test_its_run_goes_on_elsewhere_and_its_late_word_does_not_count(
     shared: Workshop, link: Link, tmp_path: Path
 ) -> None:

@@ -39,9 +39,15 @@ class Link:
         for name in servers or self._relays:
             self._relays[name].whole.clear()
 
+    def drop(self, *servers: str) -> None:
+        """As if these servers had died: connections break, and new ones break at once."""
+        for name in servers:
+            self._relays[name].drop()
+
     def mend(self) -> None:
         """Deliver what waits, and everything after it."""
         for relay in self._relays.values():
+            relay.dropping = False
             relay.whole.set()
 
     def close(self) -> None:
@@ -60,6 +66,7 @@ class _Relay:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self.passed = 0
+        self.dropping = False
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._accepting = threading.Thread(target=self._accept, name=f"relay-{target}", daemon=True)
@@ -74,6 +81,12 @@ class _Relay:
             for each in self._open:
                 _hang_up(each)
 
+    def drop(self) -> None:
+        self.dropping = True
+        with self._lock:
+            for each in self._open:
+                _hang_up(each)
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -82,6 +95,9 @@ class _Relay:
 
     def _serve(self, client: socket.socket) -> None:
         self.whole.wait()
+        if self.dropping:
+            client.close()
+            return
         try:
             server = socket.create_connection(("127.0.0.1", self._target))
         except OSError:
