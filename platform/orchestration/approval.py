@@ -23,7 +23,7 @@ from prefect.exceptions import Pause
 from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.logging import get_run_logger
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mutoscope.platform.durations import spell_duration
 from mutoscope.platform.errors import Declined, InvalidWorkflow, RunFailed, ServerUnavailable
@@ -116,17 +116,25 @@ async def _suspended(
 ) -> Approval:
     """Suspend the flow run; the process that it is resumed in gets past this and returns the decision."""
     form = Decision.with_initial_data(description=_described(runtime, asked, subjects))
-    try:
-        given = await asuspend_flow_run(
-            wait_for_input=form, timeout=int(within.total_seconds()), key=f"approval-{asked.name}"
-        )
-    except Pause:
-        await _resume_if_decided(runtime, context, asked)
-        raise
-    decide = runtime.catalog.approvals.decide
+    flow_run = FlowRunContext.get()
+    executions = flow_run.flow_run.run_count if flow_run and flow_run.flow_run else 1
     patience = Patience(runtime.settings.catalog_patience_seconds)
-    said = (given.approved, given.decided_by.strip(), given.note.strip() or None)
-    return await patience.ask(decide, context.run_id, asked.name, *said)
+    for number in range(1, executions + 1):
+        try:
+            given = await asuspend_flow_run(
+                wait_for_input=form,
+                timeout=int(within.total_seconds()),
+                key=f"approval-{asked.name}-{number}",
+            )
+        except Pause:
+            await _resume_if_decided(runtime, context, asked)
+            raise
+        except ValidationError:
+            # It slept on this key and was started again without an answer, by whoever retried it.
+            continue
+        said = (given.approved, given.decided_by.strip(), given.note.strip() or None)
+        return await patience.ask(runtime.catalog.approvals.decide, context.run_id, asked.name, *said)
+    raise RunFailed(f"{asked.name!r} was not answered before the run went on: start the workflow again")
 
 
 async def _resume_if_decided(runtime: Runtime, context: WorkflowContext, asked: Approval) -> None:

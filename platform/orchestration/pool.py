@@ -20,6 +20,7 @@ from mutoscope.platform.errors import MutoscopeError
 from mutoscope.platform.orchestration.deployments import ensure_pool
 from mutoscope.platform.orchestration.server import prefect_client, wait_for_server
 from mutoscope.platform.orchestration.stack import POOL
+from mutoscope.platform.settings import get_settings
 
 
 async def _pool_when_up() -> None:
@@ -49,6 +50,7 @@ def main() -> int:
         return error.exit_code
     # The command reads its arguments there and nowhere else.
     sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", options.name]
+    sys.argv += ["--limit", str(get_settings().flows_per_host)]
     sys.argv += ["--with-healthcheck"] if options.with_health else []
     app()
     return 0
