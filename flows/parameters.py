@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from mutoscope.platform.orchestration.kinds import Image, full_reference
 from mutoscope.platform.refs import ArtifactRef
 
 MAX_PROMPT = 2000
@@ -32,8 +33,7 @@ def _spelled(pattern: str, remedy: str) -> BeforeValidator:
 
 
 def _full_reference(value: Any) -> Any:
-    # In full: a prefix that is unique today may name two artifacts tomorrow.
-    return f"{value.kind}:{value.digest}" if isinstance(value, ArtifactRef) else value
+    return full_reference(value) if isinstance(value, ArtifactRef) else value
 
 
 def _from_json(value: Any) -> Any:
@@ -128,12 +128,9 @@ Frames = Annotated[
 ]
 
 ImageReference = Annotated[
-    str,
-    _spelled(_IMAGE, "use a reference such as image:3fa9c1d2e4f5"),
-    BeforeValidator(_full_reference),
+    Image,
     Field(
         title="Image",
-        json_schema_extra={"artifact": "image", "pattern": _IMAGE},
         description="An image in the catalog: image:3fa9c1d2e4f5, or any unique beginning of it.",
     ),
 ]

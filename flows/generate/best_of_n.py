@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 
 from mutoscope.flows.generate.score import TARGETS
-from mutoscope.flows.generate.text_to_image import text_to_image
 from mutoscope.flows.lists import AtOnce, Count, seeds_from
-from mutoscope.flows.parameters import MAX_PROMPT, Guidance, Prompt, RewardCard, Seed, Size, Steps
+from mutoscope.flows.parameters import (
+    MAX_PROMPT,
+    Guidance,
+    Prompt,
+    RewardCard,
+    Seed,
+    Size,
+    Steps,
+    height_and_width,
+)
 from mutoscope.platform.errors import RunFailed
+from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.fan_out import try_each
 from mutoscope.platform.orchestration.kinds import Image, RewardRef
 from mutoscope.platform.orchestration.scoring import Scored, score
@@ -75,7 +84,7 @@ class _Sample:
         return Candidate(self.seed, str(self.image), reward.status, reward.score, reward.reason)
 
 
-@workflow("image.best_of_n", requires=[text_to_image, *TARGETS])
+@workflow("image.best_of_n", requires=["flux-t2i", *TARGETS])
 async def best_of_n(
     prompt: Prompt,
     count: Count = 4,
@@ -96,9 +105,17 @@ async def best_of_n(
     """
 
     async def sample(own: int) -> _Sample:
-        image = await text_to_image(prompt=prompt, seed=own, size=size, steps=steps, guidance=guidance)
-        scored = await score(reward, image=image, **{TARGETS[reward]: target or prompt})
-        return _Sample(own, image, scored)
+        made = await engine_run(
+            "flux-t2i",
+            prompt=prompt,
+            seed=own,
+            num_inference_steps=steps,
+            guidance_scale=guidance,
+            **height_and_width(size),
+        )
+        given: dict[str, Any] = {"image": made["image"], TARGETS[reward]: target or prompt}
+        scored = await score(reward, **given)
+        return _Sample(own, made["image"], scored)
 
     candidates: list[Candidate] = []
     best: _Sample | None = None

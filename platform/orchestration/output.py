@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
 
@@ -84,9 +84,14 @@ class ManyOutput(Output):
         return f"a {'mapping' if self.mapping else 'list'} of which each is {self.item.wanted}"
 
     def put(self, value: Any, into: Produced) -> None:
-        if not isinstance(value, Mapping if self.mapping else (list, tuple)):
+        items: Iterable[tuple[Any, Any]]
+        if self.mapping and isinstance(value, Mapping):
+            items = value.items()
+        elif not self.mapping and isinstance(value, list | tuple):
+            items = enumerate(value)
+        else:
             raise Unfit(value, self.wanted)
-        for key, each in value.items() if self.mapping else enumerate(value):
+        for key, each in items:
             replace(self.item, name=f"{self.name}.{key}").put(each, into)
 
 

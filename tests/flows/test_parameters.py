@@ -58,7 +58,11 @@ def test_space_around_a_prompt_makes_no_difference() -> None:
 
 def test_images_are_given_by_reference_or_as_artifacts() -> None:
     ref = ArtifactRef(DIGEST, "image", "image/png", 1)
-    assert read("image_to_video", image=ref)["image"] == f"image:{DIGEST}"
+    assert (
+        read("image_to_video", image=ref)["image"]
+        == read("image_to_video", image=ref.to_dict())["image"]
+        == ref
+    )
     assert read("image_to_video", image="3fa9")["image"] == "3fa9"
     for bad in ("video:3fa9", "xyz", "", "image:3f"):
         with pytest.raises(InvalidParameter, match="use a reference such as image:3fa9c1d2e4f5"):
