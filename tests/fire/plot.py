@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from tests.fire.memory import Record
 
@@ -26,7 +27,7 @@ def draw(records: Mapping[str, Record], path: Path, title: str) -> None:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
         f'font-size="12"><rect width="100%" height="100%" fill="white"/>'
-        f'<text x="{_LEFT}" y="18">{title}</text>'
+        f'<text x="{_LEFT}" y="18">{escape(title)}</text>'
     ]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         mib, seconds = share * most, share * longest
@@ -43,6 +44,6 @@ def draw(records: Mapping[str, Record], path: Path, title: str) -> None:
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
             f'<path d="M{_WIDTH - _LEGEND + 14} {at - 4}h18" stroke="{colour}" stroke-width="3"/>'
-            f'<text x="{_WIDTH - _LEGEND + 38}" y="{at}">{name} (MiB)</text>'
+            f'<text x="{_WIDTH - _LEGEND + 38}" y="{at}">{escape(name)} (MiB)</text>'
         )
     path.write_text("".join(parts) + "</svg>\n")
