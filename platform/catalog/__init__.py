@@ -10,7 +10,7 @@
     artifacts   weights   workers   workflows   incidents
     queues      what an operator holds back; pool: depths and rates per card; pool_report: how they are told;
                 scaling: how many workers they call for
-    claiming    which run a worker takes next; residents: which weights are where
+    routing     which run a worker takes next; claiming: how it takes it; residents: which weights are where
     placement   what a run's weights are called, and their bytes
     attempts    times a run was taken and did not succeed
     waiting     callers that leave a run, each of them once

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, bindparam, select, update
 
 from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.attempts import Outcome, add_attempt
-from mutoscope.platform.catalog.claiming import ANY, Claimant, take_next
+from mutoscope.platform.catalog.claiming import take_some
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import add_edges, roles, to_run
@@ -22,6 +22,7 @@ from mutoscope.platform.catalog.incidents import add_incident
 from mutoscope.platform.catalog.members import Members, record_members
 from mutoscope.platform.catalog.records import RenewResult, RunRecord, Standing
 from mutoscope.platform.catalog.residents import Residents
+from mutoscope.platform.catalog.routing import Claimant
 from mutoscope.platform.catalog.tables import runs
 from mutoscope.platform.errors import InvalidParameter, LeaseLost
 from mutoscope.platform.refs import ArtifactRef
@@ -56,7 +57,7 @@ _EARLIER = (
 
 
 PATIENCE_SECONDS = 2.0
-"""How long a young run may be left to a worker that has its weights; see `claiming`."""
+"""How long a young run may be left to a worker that has its weights; see `routing`."""
 
 
 class Claims:
@@ -81,7 +82,7 @@ class Claims:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> list[RunRecord]:
         """Take up to `limit` runs: queued ones, and running ones whose lease ran out, in the order that
-        `claiming` explains.
+        `routing` explains.
 
         A run that has used up its attempts is failed instead, one whose cancellation was requested is
         cancelled. An idle call costs one read and no lock.
@@ -114,12 +115,7 @@ class Claims:
             memory_bytes=memory_bytes,
             patience=0.0 if resident is None else patience_seconds,
         )
-        with self._database.glance() as connection:
-            found = connection.execute(ANY, claimant.parameters).first()
-        if found is None:
-            return []
-        with self._database.write() as connection:
-            return take_next(connection, claimant, lease_seconds, limit, set(busy), limited=found.limited)
+        return take_some(self._database, claimant, lease_seconds, limit, set(busy))
 
     def renew(self, worker_id: str, run_ids: Iterable[str], lease_seconds: float) -> RenewResult:
         """Extend the leases of the worker's runs; says which are lost and which should stop."""
@@ -127,7 +123,7 @@ class Claims:
         if not wanted:
             return RenewResult(frozenset(), frozenset())
         parameters = {"wanted": list(wanted), "owner": worker_id, "seconds": lease_seconds}
-        with self._database.write() as connection:
+        with self._database.stroke() as connection:
             rows = connection.execute(_RENEW, parameters).all()
         kept = frozenset(row.id for row in rows)
         return RenewResult(wanted - kept, frozenset(row.id for row in rows if row.cancel_requested))
@@ -139,7 +135,7 @@ class Claims:
             How the worker stands with it, so that one that reports often learns at once what a renewal would
             tell it later: ``kept``, ``cancel`` (it should stop) or ``lost`` (the run is another's).
         """
-        with self._database.write() as connection:
+        with self._database.stroke() as connection:
             values = {"stage": stage, "step": step, "total": total}
             row = connection.execute(_PROGRESS, {"run": run_id, "owner": worker_id, **values}).one_or_none()
         if row is None:

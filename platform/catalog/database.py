@@ -1,6 +1,7 @@
 """Connections and transactions, on either database.
 
-`read()` is a snapshot, `glance()` one for a single statement; `write()` is all or nothing.
+`read()` is a snapshot, `glance()` one for a single statement; `write()` is all or nothing, `stroke()` a
+single statement that writes.
 
 On SQLite a transaction that starts by reading and then writes can fail half-way because another writer came
 between ("database is locked", not retryable in place); taking the write lock at BEGIN turns that failure into
@@ -106,6 +107,16 @@ class Database:
             if news and not self.is_sqlite:
                 connection.execute(_NOTIFY)
             faults.hit("catalog.before_commit")
+        faults.hit("catalog.after_commit")
+
+    @contextmanager
+    def stroke(self) -> Iterator[Connection]:
+        """For a single statement that writes, which is all or nothing by itself: on Postgres the two round
+        trips around a transaction are saved."""
+        engine = self._writer if self.is_sqlite else self._glancer
+        with clear_errors(self.shown_url), engine.begin() as connection:
+            faults.hit("catalog.before_commit")
+            yield connection
         faults.hit("catalog.after_commit")
 
     def serialise(self, connection: Connection, name: str) -> None:

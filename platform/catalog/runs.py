@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, true, update
+from sqlalchemy.exc import IntegrityError
 
 from mutoscope.platform.catalog.artifacts import record_all
 from mutoscope.platform.catalog.attempts import AttemptRecord, attempts_of
@@ -45,7 +46,6 @@ _ATTACH = (
     )
     .returning(runs)
 )
-_INSERT = insert(runs).values(state="queued", created_at=now()).returning(runs)
 # What of a spec goes into the row; the rest becomes edges.
 _SPEC_COLUMNS = tuple(field.name for field in fields(RunSpec) if field.name not in ("inputs", "weights"))
 
@@ -68,6 +68,13 @@ class Runs(Claims):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        # An equal run under way is met here, by the index that allows one: no lock, no look before.
+        self._insert_if_new = (
+            database.insert(runs)
+            .values(state="queued", created_at=now())
+            .on_conflict_do_nothing(index_elements=[runs.c.memo_key], index_where=in_flight)
+            .returning(runs)
+        )
         # Weights never change under their digest, and thousands of runs pin the same.
         self._sizes: dict[str, int] = {}
 
@@ -88,7 +95,14 @@ class Runs(Claims):
                 with self._database.write() as connection:
                     call = add_call(connection, hit.id, spec.workflow_run_id, "hit")
                 return Enqueued(hit, "hit", call)
-            queued = self._queue(spec, judged, passed_over)
+            try:
+                queued = self._queue(spec, judged, passed_over)
+            except IntegrityError:
+                with self._database.glance() as connection:
+                    require_known(connection, _weight_roles(spec))
+                raise
+            except _Overtaken:
+                continue
             if queued is not None:
                 return queued
 
@@ -279,42 +293,47 @@ class Runs(Claims):
     def _queue(
         self, spec: RunSpec, judged: builtins.list[str], passed_over: PassedOver | None
     ) -> Enqueued | None:
-        """Attach to the run under way, or insert one; None when a success appeared that has not been judged.
+        """Insert a run, or attach to the equal one that is under way; None when that has ended meanwhile.
 
-        Callers of one key take turns. Attaching comes before the second look at the successes: a run that
-        ends in between is met by one of the two.
+        Inserting comes before the second look at the successes: a run that ends in between is met by one of
+        the two.
+
+        Raises:
+            _Overtaken: a success appeared that has not been judged; nothing is inserted.
         """
         with self._database.write(news=True) as connection:
-            if spec.memo_key is not None:
-                self._database.serialise(connection, f"memo {spec.memo_key}")
+            run = self._insert(connection, spec)
+            if run is None:
                 attach = {"key": spec.memo_key, "wish": spec.priority}
                 attached = connection.execute(_ATTACH, attach).one_or_none()
-                if attached is not None:
-                    call = add_call(connection, attached.id, spec.workflow_run_id, "attached")
-                    return Enqueued(to_run(attached), "attached", call)
-                if [row.id for row in connection.execute(_SUCCESSES, {"key": spec.memo_key})] != judged:
+                if attached is None:
                     return None
-            run = self._insert(connection, spec)
+                call = add_call(connection, attached.id, spec.workflow_run_id, "attached")
+                return Enqueued(to_run(attached), "attached", call)
+            if spec.memo_key is not None and judged != _successes(connection, spec.memo_key):
+                raise _Overtaken
+            self._add_used(connection, run, spec)
             call = add_call(connection, run.id, spec.workflow_run_id, "new", passed_over)
             return Enqueued(run, "new", call)
 
-    def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord:
-        record_all(self._database, connection, spec.inputs.values(), stored=False)
+    def _insert(self, connection: Connection, spec: RunSpec) -> RunRecord | None:
+        """The new row; None when a run of the same key is under way."""
         values = {name: getattr(spec, name) for name in _SPEC_COLUMNS}
         values["parameters"] = dict(spec.parameters)
         values["key_parts"] = dict(spec.key_parts) if spec.key_parts is not None else None
         values["weights_key"], values["weights_bytes"] = self._placement(connection, spec)
-        row = connection.execute(_INSERT, {"id": new_id(), **values}).one()
-        weights = {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
-        used = {slot: ref.digest for slot, ref in spec.inputs.items()} | weights
+        row = connection.execute(self._insert_if_new, {"id": new_id(), **values}).one_or_none()
+        return to_run(row) if row is not None else None
+
+    def _add_used(self, connection: Connection, run: RunRecord, spec: RunSpec) -> None:
+        """Edges to what the run uses. Weights must be known; inputs may not have been recorded yet."""
+        record_all(self._database, connection, spec.inputs.values(), stored=False)
+        used = {slot: ref.digest for slot, ref in spec.inputs.items()} | _weight_roles(spec)
         if len(used) != len(spec.inputs) + len(spec.weights):
             raise InvalidParameter(
                 "inputs", sorted(spec.inputs), f"slot names may not begin with {WEIGHTS_ROLE}"
             )
-        run = to_run(row)
-        require_known(connection, weights)
         add_edges(connection, run.id, "used", used)
-        return run
 
     def _placement(self, connection: Connection, spec: RunSpec) -> tuple[str, int] | tuple[None, None]:
         """What the run's weights are called, and their bytes."""
@@ -326,6 +345,20 @@ class Runs(Claims):
                 self._sizes.clear()
             self._sizes[key] = weights_bytes(connection, spec.weights.values())
         return key, self._sizes[key]
+
+
+class _Overtaken(Exception):
+    """Takes back the transaction of a caller who must look again."""
+
+
+def _weight_roles(spec: RunSpec) -> dict[str, str]:
+    """The weights that a run is pinned to, digests by their role."""
+    return {f"{WEIGHTS_ROLE}{component}": digest for component, digest in spec.weights.items()}
+
+
+def _successes(connection: Connection, memo_key: str) -> list[str]:
+    """Ids of the runs that answer a key, in the order in which they are judged."""
+    return [row.id for row in connection.execute(_SUCCESSES, {"key": memo_key})]
 
 
 def _needed(connection: Connection, run_id: str) -> list[ArtifactRef]:
