@@ -31,7 +31,9 @@ SCHEDULE_AUTOMATION = f"{OURS}scheduled runs that failed"
 REPORTER = "maintenance.report_failure"
 
 _SILENCE = timedelta(seconds=3 * HEARTBEAT_SECONDS)
-_ENDINGS = frozenset(f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed"))
+# Whoever has ended has no process to hear from; nor has one that sleeps, or waits for its next attempt.
+_SILENT = ("Completed", "Failed", "Cancelled", "Crashed", "Suspended", "AwaitingRetry", "Scheduled")
+_ENDINGS = frozenset(f"prefect.flow-run.{state}" for state in _SILENT)
 _FLOW_RUNS = ResourceSpecification.model_validate({"prefect.resource.id": ["prefect.flow-run.*"]})
 
 

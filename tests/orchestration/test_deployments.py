@@ -81,6 +81,8 @@ async def test_deploying_again_changes_nothing_and_removes_what_is_gone(runtime:
     await deploy_all(larger)
     assert await state() == before
     assert [found["name"] for found in before[1]] == [HEARTBEAT_AUTOMATION, SCHEDULE_AUTOMATION]
+    expected = before[1][0]["trigger"]["expect"]
+    assert "prefect.flow-run.Suspended" in expected, "a run that waits for a person sends no heartbeats"
     await deploy_all(REGISTRY)
     assert [found["name"] for found in (await state())[1]] == [HEARTBEAT_AUTOMATION], "its reporter is gone"
     async with get_client() as client:
