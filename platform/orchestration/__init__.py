@@ -35,6 +35,7 @@
     patience       riding out a catalog that does not answer
     launch_tags    what a flow run is told by its tags
     reconciler     the service that mends what dead processes left; reconciling: one look of it
+    flow_processes which flow runs have a process on this machine
     flow_states    Prefect's view of flow runs, read and put right
     server         the Prefect server, or one line that says that nobody answers
     pool           the process pool in which submitted workflows run

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from prefect.client.schemas.objects import FlowRun
@@ -34,6 +35,7 @@ from mutoscope.platform.errors import (
     CatalogUnavailable,
     Declined,
     LeaseLost,
+    NoWorker,
     TimeLimitExceeded,
     WorkflowCancelled,
 )
@@ -232,6 +234,11 @@ class _Execution:
     ) -> BaseException:
         if withdraw:
             await self._withdraw()
+        elif not isinstance(error, NoWorker):  # which says that the run stays queued
+            # Nobody will await the rest of what it began side by side.
+            await self._asked(
+                partial(self.runtime.catalog.workflows.abandon, cancel=True), self.context.run_id
+            )
         record = {"type": type(error).__name__, "message": str(error) or type(error).__name__}
         try:
             await self._close(state, error=record)

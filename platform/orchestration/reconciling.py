@@ -29,7 +29,8 @@ from prefect.states import Cancelled, Crashed
 
 from mutoscope.platform.catalog.workflow_records import WorkflowRecord, WorkflowState
 from mutoscope.platform.errors import UnknownReference, WorkflowCancelled
-from mutoscope.platform.orchestration import flow_states
+from mutoscope.platform.orchestration import flow_processes, flow_states
+from mutoscope.platform.orchestration.fan_out import for_each
 from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.workflow import TAG
@@ -37,14 +38,20 @@ from mutoscope.platform.orchestration.workflow import TAG
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
 
-STALE_SECONDS = 60.0
-"""A flow run that Prefect takes for being at work, and of which no process has opened the record after this
-time, has none. Generous: a process that is slow to start is not started twice for nothing."""
+MISSED_SECONDS = 20.0
+"""A flow run that Prefect takes for being at work, whose record nobody has opened after this time and for
+which there is no process on the host that took it, has none."""
+
+STALE_SECONDS = 300.0
+"""The same where the host cannot be asked. Generous: a process that is slow to start is not started twice for
+nothing."""
 
 GRACE_SECONDS = 10.0
 """How long a process that has closed its record may take to tell Prefect itself."""
 
 _MOST = 1000
+_AT_ONCE = 8
+"""Records that are settled side by side: each is a few requests, and a dead host leaves many."""
 
 _log = logging.getLogger("mutoscope.reconciler")
 
@@ -63,6 +70,7 @@ class Look:
     clock: Callable[[], float] = time.time
     changed: list[str] = field(default_factory=list)
     _flow_runs: dict[str, FlowRun] = field(default_factory=dict)
+    _here: frozenset[str] | None = None
 
     async def at_running(self) -> None:
         """What somebody told Prefect to cancel, and what is suspended.
@@ -83,9 +91,10 @@ class Look:
         Raises:
             CatalogUnavailable.
         """
+        expired = await asyncio.to_thread(self.runtime.catalog.workflows.expired, _MOST)
         # Outermost first: whether it starts again decides about those inside.
-        for record in await asyncio.to_thread(self.runtime.catalog.workflows.expired, _MOST):
-            await self._bury(record)
+        await for_each([each for each in expired if each.parent_id is None], self._bury, at_most=_AT_ONCE)
+        await for_each([each for each in expired if each.parent_id is not None], self._bury, at_most=_AT_ONCE)
 
     async def at_flow_runs(self) -> None:
         """What Prefect takes for being at work, and is not; and what still has to be put back on the pool.
@@ -142,7 +151,7 @@ class Look:
             or root.state == "cancelled"
             or await self._is_stopping(root)
         )
-        error = _cancelled(record) if unwanted else _died(record)
+        error = _cancelled(record) if unwanted else _died(record, root)
         taken = await asyncio.to_thread(
             self.runtime.catalog.workflows.take_expired, record.id, error, cancel=unwanted
         )
@@ -171,7 +180,7 @@ class Look:
         if record is not None and record.state == "running":
             return
         if record is None or record.may_start_again:
-            if self._silent_for(flow_run) < STALE_SECONDS:
+            if not await self._is_missed(flow_run):
                 return  # its process, the first or the next, is on its way
             if flow_states.is_stopping(flow_run):
                 await flow_states.close(self.client, key, Cancelled(message="It had not begun."))
@@ -211,6 +220,14 @@ class Look:
                 break
         return record
 
+    async def _is_missed(self, flow_run: FlowRun) -> bool:
+        silence = self._silent_for(flow_run)
+        if silence < MISSED_SECONDS or not flow_processes.taken_here(flow_run):
+            return silence >= STALE_SECONDS
+        if self._here is None:
+            self._here = await asyncio.to_thread(flow_processes.executed_here)
+        return str(flow_run.id) not in self._here
+
     def _attempts_left(self, flow_run: FlowRun) -> bool:
         return flow_run.run_count < self.runtime.settings.workflow_attempts
 
@@ -228,10 +245,12 @@ class Look:
         _log.info(line)
 
 
-def _died(record: WorkflowRecord) -> dict[str, str]:
+def _died(record: WorkflowRecord, root: WorkflowRecord) -> dict[str, str]:
     line = f"its process {record.holder} went silent in attempt {record.attempt}"
-    if record.prefect_deployment is None:
-        line += f": start it again with `mutoscope retry {record.id}`, from what it made"
+    if record is not root and root.prefect_deployment is not None:
+        line += f": what it made is taken up by workflow run {root.id} around it"
+    elif root.prefect_deployment is None:
+        line += f": start it again with `mutoscope retry {root.id}`, from what it made"
     elif record.attempt >= record.max_attempts:
         line += f", the last of {record.max_attempts}: see why, then `mutoscope retry {record.id}`"
     return {"type": "ProcessDied", "message": line}

@@ -40,17 +40,27 @@ def asked(stack: Stack, row: WorkflowRecord) -> dict[str, RunRecord]:
     return {str(run.card): run for run in runs.values()}
 
 
-def test_a_killed_flow_process_of_the_pool_starts_again_and_repeats_nothing(stack: Stack) -> None:
-    with stack.begin(*arguments(121, "--submit")) as flow:
-        run = stack.at_work(flow, "wan-i2v", seed=121)
+@pytest.mark.parametrize(
+    ("number", "attempt", "seed"),
+    [
+        pytest.param(signal.SIGKILL, 2, 121, id="killed"),
+        # As a pool that shuts down ends it: the run is handed back, which is no attempt.
+        pytest.param(signal.SIGTERM, 1, 123, id="told to end"),
+    ],
+)
+def test_a_flow_process_of_the_pool_that_ends_is_replaced_and_nothing_repeated(
+    stack: Stack, number: signal.Signals, attempt: int, seed: int
+) -> None:
+    with stack.begin(*arguments(seed, "--submit")) as flow:
+        run = stack.at_work(flow, "wan-i2v", seed=seed)
         row = row_of(stack, run)
         before = asked(stack, row)
         pid = int(str(row.holder).rpartition(":")[2])
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         result = finish(flow)
     assert result.code == 0, f"{result.err}{stack.logs()}"
     done = stack.catalog.workflows.get(row.id)
-    assert (done.state, done.attempt) == ("succeeded", 2)
+    assert (done.state, done.attempt) == ("succeeded", attempt)
     assert done.holder != row.holder, "by another process"
     after = asked(stack, done)
     assert {card: each.id for card, each in after.items()} == {card: each.id for card, each in before.items()}

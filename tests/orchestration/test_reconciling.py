@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
@@ -17,7 +22,12 @@ from mutoscope.platform.catalog import RunRecord, WorkflowRecord
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.plan import Origin, plan_run
 from mutoscope.platform.orchestration.reconciler import Reconciler
-from mutoscope.platform.orchestration.reconciling import GRACE_SECONDS, STALE_SECONDS, Look
+from mutoscope.platform.orchestration.reconciling import (
+    GRACE_SECONDS,
+    MISSED_SECONDS,
+    STALE_SECONDS,
+    Look,
+)
 from mutoscope.platform.orchestration.registry import Registry
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.workflow import TAG, workflow
@@ -77,6 +87,16 @@ class Installation:
         state = (await self.client.read_flow_run(UUID(flow_run))).state
         assert state is not None
         return str(state.name)
+
+
+@contextmanager
+def process_of(flow_run: str) -> Iterator[None]:
+    """A process that was started for a flow run and has not come to anything yet."""
+    environment = {**os.environ, "PREFECT__FLOW_RUN_ID": flow_run}
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as waiting:
+        yield
+        waiting.communicate(b"\n")
 
 
 @pytest.fixture
@@ -163,10 +183,22 @@ async def test_prefect_follows_what_has_ended(installation: Installation, state:
 
 async def test_a_process_that_never_began_is_started_once_more(installation: Installation) -> None:
     flow_run = await installation.flow_run(Pending())
-    await installation.look(later=STALE_SECONDS / 2)
-    assert await installation.shown(flow_run) == "Pending"
+    await installation.look(later=2 * MISSED_SECONDS)
+    assert await installation.shown(flow_run) == "Pending", "its host may be slow, and cannot be asked"
     await installation.look(later=2 * STALE_SECONDS)
     assert await installation.shown(flow_run) == "AwaitingRetry"
+
+
+async def test_on_its_own_host_a_slow_process_is_told_from_one_that_is_gone(
+    installation: Installation,
+) -> None:
+    slow, gone = [await installation.flow_run(Pending()) for _ in range(2)]
+    for flow_run in (slow, gone):
+        labels = {"prefect.worker.name": f"{socket.gethostname()}-17"}
+        await installation.client.update_flow_run_labels(UUID(flow_run), labels)
+    with process_of(slow):
+        await installation.look(later=2 * MISSED_SECONDS)
+    assert [await installation.shown(each) for each in (slow, gone)] == ["Pending", "AwaitingRetry"]
 
 
 async def test_what_a_reconciler_that_died_left_half_done_is_finished(installation: Installation) -> None:
