@@ -127,7 +127,15 @@ def run_here(
 
     from mutoscope.platform.orchestration.launch import run_workflow
 
-    running = run_workflow(workflow, values, weights=weights, marks=marks, watch=watch, on_open=watch.opened)
+    running = run_workflow(
+        workflow,
+        values,
+        weights=weights,
+        marks=marks,
+        watch=watch,
+        on_open=watch.opened,
+        on_notice=render.note,
+    )
     outcome = asyncio.run(running)
     return home.catalog.workflows.get(outcome.run_id)
 

@@ -93,3 +93,5 @@ current_workflow: ContextVar[WorkflowContext | None] = ContextVar("current_workf
 observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 opened: ContextVar[Callable[[str], None] | None] = ContextVar("opened", default=None)
 """Called with the id of an outermost workflow's row once it is open."""
+told: ContextVar[Callable[[str], None] | None] = ContextVar("told", default=None)
+"""Called with a line that whoever waits should read meanwhile."""

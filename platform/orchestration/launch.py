@@ -13,7 +13,7 @@ from prefect.exceptions import ObjectNotFound
 
 from mutoscope.platform.errors import RunError, ServerUnavailable
 from mutoscope.platform.orchestration import signature
-from mutoscope.platform.orchestration.context import Observer, observer, opened
+from mutoscope.platform.orchestration.context import Observer, observer, opened, told
 from mutoscope.platform.orchestration.registry import Workflow, discover
 from mutoscope.platform.orchestration.runtime import get_runtime
 from mutoscope.platform.orchestration.selection import pins_of, to_tags
@@ -53,6 +53,7 @@ async def run_workflow(
     marks: Sequence[str] = (),
     watch: Observer | None = None,
     on_open: Callable[[str], None] | None = None,
+    on_notice: Callable[[str], None] | None = None,
     quiet: bool = True,
 ) -> WorkflowOutcome:
     """Run a workflow in this process and wait; its flow run appears at the Prefect server like any other.
@@ -62,6 +63,7 @@ async def run_workflow(
         marks: what else its flow run is told by tags; see `launch_tags`.
         watch: called with an engine run's record whenever it changed.
         on_open: called with the id of the workflow's row once it is open.
+        on_notice: called with a line that whoever waits should read meanwhile.
         quiet: keep Prefect's log lines off the terminal.
 
     Raises:
@@ -81,13 +83,14 @@ async def run_workflow(
         if on_open is not None:
             on_open(run_id)
 
-    tokens = observer.set(watch), opened.set(note)
+    tokens = observer.set(watch), opened.set(note), told.set(on_notice)
     try:
         with tags(TAG, found.id, *to_tags(weights), *marks):
             result = await found.flow(**given)
     finally:
         observer.reset(tokens[0])
         opened.reset(tokens[1])
+        told.reset(tokens[2])
     if not run_ids:
         raise RunError(
             f"workflow {found.name} ended without being recorded: look at its flow run in the Prefect UI"

@@ -29,7 +29,7 @@ from mutoscope.platform.errors import (
     ScoreTimeout,
     TimeLimitExceeded,
 )
-from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer
+from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer, told
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.plan import Origin, Queueing, draw_seed, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -186,7 +186,8 @@ async def _until_served(runtime: Runtime, admitted: _Admitted, patience: Patienc
         seconds = 0.0 if gone else seconds
     deadline = time.monotonic() + seconds
     if seconds:
-        _log.warning("waiting up to %g s: %s", seconds, refusal)
+        line = f"waiting up to {seconds:g} s for a worker: {refusal}"
+        (told.get() or _log.warning)(line)
     while refusal is not None:
         if time.monotonic() >= deadline:
             raise refusal
@@ -240,4 +241,3 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
             f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
         )
     return run, outputs
-

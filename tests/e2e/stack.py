@@ -23,6 +23,7 @@ from tests.support.deadline import until
 
 HOST = "127.0.0.1"
 LEASE_SECONDS = 4.0
+WORKER_PATIENCE_SECONDS = 8.0
 PATIENCE_S = 600.0
 """Seconds until a command counts as hung; a choked machine may need minutes for what takes seconds."""
 
@@ -64,6 +65,7 @@ class Stack:
             "MUTOSCOPE_HOME": str(self.home),
             "MUTOSCOPE_LEASE_SECONDS": str(LEASE_SECONDS),
             "MUTOSCOPE_HEARTBEAT_SECONDS": "1",
+            "MUTOSCOPE_WORKER_PATIENCE_SECONDS": str(WORKER_PATIENCE_SECONDS),
             **self.extra,
         }
 
