@@ -13,7 +13,9 @@ counted twice.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +33,7 @@ class Heartbeat(threading.Thread):
 
     Attributes:
         peers: live workers that serve one of the same cards, this one included, as of the last beat.
+        steady_since: when the catalog began to answer, by the monotonic clock; infinity while it does not.
     """
 
     def __init__(self, catalog: Catalog, worker_id: str, *, interval: float, lease_seconds: float) -> None:
@@ -50,6 +53,7 @@ class Heartbeat(threading.Thread):
         self._wanted: Wanted | None = None
         self._seen = self._done = 0
         self.peers = 1
+        self.steady_since = time.monotonic()
 
     def watch(self, run_id: str) -> None:
         """Keep this run's lease from now on."""
@@ -91,6 +95,10 @@ class Heartbeat(threading.Thread):
         with self._lock:
             self._done = serial
 
+    def falter(self) -> None:
+        """The catalog was seen not to answer."""
+        self.steady_since = math.inf
+
     def hurry(self) -> None:
         """Let the next beat come now."""
         self._early.set()
@@ -110,6 +118,7 @@ class Heartbeat(threading.Thread):
             try:
                 self.beat()
             except Exception:
+                self.falter()
                 log.warning("heartbeat failed, trying again in %.1f s", self._interval, exc_info=True)
 
     def beat(self) -> None:
@@ -129,4 +138,5 @@ class Heartbeat(threading.Thread):
             if wanted is not None and wanted.serial > self._seen:
                 self._wanted, self._seen = wanted, wanted.serial
         alive = self._catalog.workers.alive()
+        self.steady_since = min(self.steady_since, time.monotonic())
         self.peers = max(1, sum(not cards.keys().isdisjoint(other.cards) for other in alive))

@@ -89,7 +89,7 @@ class Service:
 
     def resident(self) -> list[str]:
         """`weights_key` of each set of weights in memory."""
-        return [key for card in self.cards for key in self._keys(card)]
+        return [key for card in self.cards for key in self._sets(card)]
 
     def load(self, texts: Sequence[str]) -> None:
         """Prepare these between the next steps, and serve their cards if they were unloaded."""
@@ -146,7 +146,7 @@ class Service:
                 "card_digest": self.card_digests[card],
                 **(self._contract(card) if complete or self.calibrations.knows(card) else {}),
                 "weights": weights.get(card, {}),
-                "resident": self._keys(card),
+                "resident": self._sets(card),
                 "bytes": self.residency.size_of(card),
                 "running": self.running[card],
                 "finished": self.finished[card],
@@ -176,9 +176,10 @@ class Service:
     def _note(self, text: str, error: Exception) -> None:
         self._trouble[_card_of(text)] = str(error)
 
-    def _keys(self, card: str) -> list[str]:
-        found = (_key(card, tuple(pinned.items())) for pinned in self.residency.sets(card))
-        return [key for key in found if key is not None]
+    def _sets(self, card: str) -> dict[str, dict[str, str]]:
+        """The weights of each of a card's instances, by their key."""
+        found = {_key(card, tuple(pinned.items())): pinned for pinned in self.residency.sets(card)}
+        return {key: pinned for key, pinned in found.items() if key is not None}
 
     def _contract(self, card: str) -> dict[str, Any]:
         return {

@@ -215,10 +215,17 @@ class Worker:
                 patience_seconds=self._settings.route_patience_seconds,
             )
         except MutoscopeError as error:
+            self._heartbeat.falter()
             log.warning("cannot claim, trying again in %.0f s: %s", RETRY_S, error)
             self._lookout.not_for(RETRY_S)
             return
         self._runs.take(runs)
+
+    def _believes_leases(self) -> bool:
+        """Whether a lease that ran out says that its worker is dead. After an outage of the catalog it says
+        that nobody could renew: the living need a beat or two."""
+        steady = time.monotonic() - self._heartbeat.steady_since
+        return steady > 2 * self._settings.heartbeat_seconds
 
     def _places(self) -> int:
         """How many runs to claim at once: this worker's share of those it has places for, so that workers

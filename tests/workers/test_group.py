@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from mutoscope.models.registry import get_card
 from mutoscope.platform.artifacts import codecs
@@ -31,6 +32,7 @@ GIVEN = {"prompt": "a red circle", "guidance_scale": 3.0, "num_inference_steps":
 """Guided: a step has two rows, and four requests that share calls have eight."""
 
 
+@pytest.mark.slow
 def test_a_group_returns_what_one_process_returns(workshop: Workshop, tmp_path: Path) -> None:
     folder = tiny_folder(CARD, tmp_path / CARD)
     import_folder(workshop.catalog, workshop.store, get_card(CARD), folder)

@@ -41,7 +41,7 @@ def key(workshop: Workshop) -> str | None:
 
 
 def resident(workshop: Workshop, worker: WorkerProcess) -> Callable[[], list[str]]:
-    return lambda: row(workshop, worker).cards.get(CARD.id, {}).get("resident", [])
+    return lambda: list(row(workshop, worker).cards.get(CARD.id, {}).get("resident", {}))
 
 
 def test_its_row_says_what_is_in_memory_and_what_it_did(hall: Workshop) -> None:
