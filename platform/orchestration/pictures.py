@@ -25,10 +25,9 @@ def linked(runtime: Runtime, ref: ArtifactRef) -> str:
 
 
 def thumbnail(runtime: Runtime, ref: ArtifactRef) -> str:
-    """Its picture in Markdown, leading to its page; its name where it has no picture."""
-    url, page = picture_url(runtime, ref), runtime.page_url(ref.digest)
-    if url is None or page is None:
-        return (
-            f"**{told(ref.meta)}** {linked(runtime, ref)}" if ref.kind == "reward" else linked(runtime, ref)
-        )
-    return f"[![{ref}]({url})]({page})"
+    """Its picture in Markdown, if it has one, a reward in words, and its name, which leads to its page."""
+    url, name = picture_url(runtime, ref), linked(runtime, ref)
+    if url is not None:
+        # Side by side: the UI's Markdown knows no picture inside a link.
+        return f"![{ref}]({url})\n\n{name}"
+    return f"**{told(ref.meta)}** {name}" if ref.kind == "reward" else name

@@ -16,7 +16,7 @@ from prefect.artifacts import Artifact, LinkArtifact, MarkdownArtifact, TableArt
 from prefect.client.orchestration import get_client
 
 from mutoscope.platform.orchestration.labels import card_label
-from mutoscope.platform.orchestration.pictures import linked, thumbnail
+from mutoscope.platform.orchestration.pictures import thumbnail
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
 
@@ -100,9 +100,7 @@ def _listed(outputs: Mapping[str, ArtifactRef]) -> str:
 
 
 def _shown(runtime: Runtime, context: WorkflowContext, outputs: Mapping[str, ArtifactRef]) -> str:
-    parts = [
-        f"### {name}\n\n{thumbnail(runtime, ref)}\n\n{linked(runtime, ref)}" for name, ref in outputs.items()
-    ]
+    parts = [f"### {name}\n\n{thumbnail(runtime, ref)}" for name, ref in outputs.items()]
     ask = f"`mutoscope lineage up {next(iter(outputs.values()))}`"
     page = runtime.store.web_url(context.page)
     return "\n\n".join([*parts, f"[The whole run on one page]({page}). Where it came from: {ask}."])

@@ -167,7 +167,7 @@ async def test_progress_and_pictures_are_published(runtime: Runtime) -> None:
     assert f"[{image}]({WEB_URL}/artifacts/{image.digest}/page)" in summary
     assert "### tiny-test: computed" in summary
     page = f"{WEB_URL}/artifacts/{image.digest}"
-    assert f"[![{image}]({page})]({page}/page)" in str(published["result"].data)
+    assert f"![{image}]({page})\n\n[{image}]({page}/page)" in str(published["result"].data)
     assert str(published["run-page"].data).startswith("[The whole run on one page](file:///")
     await paint_once(prompt="a", seed=1)
     cached = await artifacts_of(runtime.catalog.workflows.list()[0])
