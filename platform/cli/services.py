@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mutoscope.platform.cli.api import answers, get_json
+from mutoscope.platform.cli.roles import reachable
 from mutoscope.platform.cli.supervisor import Service
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.orchestration.stack import POOL, POOL_RETRIES
@@ -45,7 +46,8 @@ def prefect_server(host: str, port: int, environment: Mapping[str, str]) -> Serv
 
 def gateway(host: str, port: int, environment: Mapping[str, str]) -> Service:
     command = [sys.executable, "-m", "mutoscope.platform.web", "--host", host, "--port", str(port)]
-    health = f"{environment['MUTOSCOPE_WEB_URL']}/health"
+    # At its own address: the public one may lie behind a proxy that asks for a password.
+    health = f"http://{reachable(host)}:{port}/health"
     return Service("gateway", command, environment, ready=lambda pid: answers(health))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
-from mutoscope.platform.cli import roles
+from mutoscope.platform.cli import roles, services
 from mutoscope.platform.errors import InvalidInput, InvalidParameter
 from mutoscope.platform.settings import Settings
 
@@ -59,3 +62,24 @@ def test_workers_and_gateway_need_none() -> None:
 )
 def test_who_listens_everywhere_is_found_on_loopback(host: str, url: str) -> None:
     assert roles.reachable(host) == url
+
+
+def test_a_gateway_shows_that_it_is_ready_at_its_own_address() -> None:
+    """Not at the public one, which may lie behind a proxy that asks for a password."""
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        port = server.server_address[1]
+        gateway = services.gateway("0.0.0.0", port, {"MUTOSCOPE_WEB_URL": "https://gateway.example.org"})
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert gateway.ready(0)
+        thread.join()
+    assert not gateway.ready(0)
