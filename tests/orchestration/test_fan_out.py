@@ -7,8 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.errors import InvalidParameter, RunFailed
+from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.fan_out import for_each, try_each
+from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.refs import ArtifactRef
+from tests.support.fake_worker import FakeWorker, paint
 
 
 class Crowd:
@@ -120,3 +125,22 @@ async def test_caught_errors_take_the_places_of_results_and_others_do_not() -> N
 async def test_at_least_one_must_be_allowed() -> None:
     with pytest.raises(InvalidParameter, match=r"^at_most=0 is not valid: use 1 or more$"):
         await for_each([1], Crowd().stage, at_most=0)
+
+
+async def test_the_first_failed_run_takes_the_others_back(runtime: Runtime) -> None:
+    """Outside any flow, as a script would use it: no Prefect server is there."""
+
+    def perform(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
+        if run.seed == 0:
+            raise RuntimeError("out of memory")
+        return paint(runtime, run)
+
+    async def one(seed: int) -> dict[str, ArtifactRef]:
+        return await engine_run("tiny-test", seed=seed)
+
+    worker = FakeWorker(runtime, ("tiny-test",), perform=perform)
+    with worker.serving(), pytest.raises(RunFailed, match="out of memory"):
+        await for_each(range(100), one, at_most=3)
+    runs = runtime.catalog.runs.list(kind="engine", limit=1000)
+    assert len(runs) < 100
+    assert [run for run in runs if not run.finished and not run.cancel_requested] == []
