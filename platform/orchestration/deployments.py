@@ -125,7 +125,9 @@ def _wanted(workflow: Workflow) -> dict[str, Any]:
 
 def _description(workflow: Workflow) -> str:
     requires = ", ".join(f"`{name}`" for name in workflow.requires) or "nothing"
-    return f"{workflow.description}\n\nWorkflow `{workflow.id}`; requires {requires}."
+    returned = workflow.outputs.describe()
+    returns = ", ".join(f"`{name}` ({held})" for name, held in returned.items()) or "nothing that is kept"
+    return f"{workflow.description}\n\nWorkflow `{workflow.id}`; requires {requires}; returns {returns}."
 
 
 async def _deploy_when_up() -> tuple[str, ...]:

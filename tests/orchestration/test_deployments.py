@@ -53,7 +53,8 @@ async def test_a_deployment_says_all_that_is_needed_to_start_it(runtime: Runtime
     assert found.enforce_parameter_schema
     assert found.parameter_openapi_schema is not None
     assert found.parameter_openapi_schema["properties"]["steps"]["description"] == "How many."
-    assert found.description == "Make a picture.\n\nWorkflow `test.deployed`; requires `tiny-test`."
+    told = "Workflow `test.deployed`; requires `tiny-test`; returns `artifact` (an artifact)."
+    assert found.description == f"Make a picture.\n\n{told}"
     assert load_flow_from_entrypoint(str(found.entrypoint)).name == deployed.name
 
 
