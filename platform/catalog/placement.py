@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, bindparam, func, select
 
 from mutoscope.platform import ids
 from mutoscope.platform.catalog.tables import artifacts, members
 
 _DOMAIN = "mutoscope.placement/1"
 
-_PINNED = bindparam("pinned", expanding=True)
+_PINNED: BindParameter[str] = bindparam("pinned", expanding=True)
 # A union, so that what two components share is counted once.
 _HELD = (
     select(artifacts.c.digest)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
@@ -40,7 +40,7 @@ _LONG_SECONDS = 6 * 3600.0
 """How far back they may lie."""
 
 
-def _count(state: str) -> func.count:
+def _count(state: str) -> ColumnElement[int]:
     return func.count(case((runs.c.state == state, 1)))
 
 

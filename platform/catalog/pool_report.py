@@ -98,6 +98,7 @@ class WorkerLine:
         memory_bytes: that its runs may take, weights included; None: not known.
         running, finished: runs, now and since it started.
         asked: what it was asked and has not done yet; see `Wanted`.
+        trouble: why a card's weights are not in its memory although they should be.
     """
 
     id: str
@@ -113,6 +114,7 @@ class WorkerLine:
     running: int
     finished: int
     asked: Mapping[str, Any] | None
+    trouble: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,7 @@ def worker_line(info: WorkerInfo, names: Mapping[str, Sequence[WeightVersion]]) 
         running=sum(told.get("running", 0) for told in facts),
         finished=sum(told.get("finished", 0) for told in facts),
         asked=asked.to_dict() if asked else None,
+        trouble={card: told["trouble"] for card, told in sorted(info.cards.items()) if "trouble" in told},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Row, bindparam, select, update
@@ -61,9 +61,10 @@ class WorkerInfo:
         id: drawn per process.
         cards: card id to {"card_digest", "contract" (numeric contract, a mapping, for runs to be planned
             with), "contract_digest", "also_kept" (digests of further contracts it can keep), "weights"
-            (resident component to digest), "resident" (`weights_key` of each set in memory), "bytes" (they
-            take), "running", "finished" (runs, now and since it started), "features" (what its cache of node
-            results did)}. A worker that is starting may not know its contract yet.
+            (resident component to digest), "resident" (each set in memory by its `weights_key`), "bytes"
+            (they take), "running", "finished" (runs, now and since it started), "features" (what its cache
+            of node results did), "trouble" (why weights that were asked for are not there)}. A worker that
+            is starting may not know its contract yet.
         state: ``starting``, ``ready``, ``draining`` or ``stopped``; ``idle`` if the worker does not say.
         started_at, heartbeat_at: seconds since the epoch; filled by the catalog.
         age: seconds since the last heartbeat, by the database's clock; filled by the catalog.
@@ -256,8 +257,8 @@ class Workers:
 
 
 def _to_info(row: Row[*tuple[Any, ...]]) -> WorkerInfo:
-    *facts, wanted, done = row
-    return WorkerInfo(*facts, Wanted.from_dict(wanted) if wanted else None, done)
+    info = WorkerInfo(*row)
+    return replace(info, wanted=Wanted.from_dict(row.wanted)) if row.wanted else info
 
 
 def _open(wanted: Mapping[str, Any] | None, done_serial: int) -> Wanted | None:

@@ -243,6 +243,9 @@ def _workers(report: PoolReport) -> None:
         ],
         empty="no worker lives: `mutoscope up` starts one",
     )
+    for line in report.workers:
+        for card, trouble in line.trouble.items():
+            render.say(f"{line.id[-8:]} lacks {card}: {trouble}")
 
 
 def _cards(report: PoolReport) -> None:
