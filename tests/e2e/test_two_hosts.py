@@ -69,17 +69,21 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
         postgres, s3 = started(PostgresServer(here)), started(S3Server(here))
         s3.create_bucket("shared")
+        databases = Databases(postgres.url())
         shared = {
             **s3.writer.environment(s3.endpoint),
             **dict.fromkeys(PROXIES, ""),
-            "MUTOSCOPE_DATABASE_URL": Databases(postgres.url()).create(),
+            "MUTOSCOPE_DATABASE_URL": databases.create(),
             "MUTOSCOPE_STORE_URL": "s3://shared/store",
             "MUTOSCOPE_CARDS": "tests.support.tinycard.card:CARD",
             "MUTOSCOPE_WORKFLOWS": "tests.fire.workflows",
             "PYTHONPATH": str(ROOT),
             PACE: "0.05",
         }
-        first = Stack(one.folder / "home", {**shared, "MUTOSCOPE_HOST": one.address}, one.command)
+        # SQLite answers several hosts at once with "database is locked".
+        prefects = databases.create().replace("+psycopg", "+asyncpg")
+        serving = {"MUTOSCOPE_HOST": one.address, "PREFECT_SERVER_DATABASE_CONNECTION_URL": prefects}
+        first = Stack(one.folder / "home", {**shared, **serving}, one.command)
         weights = write_folder(folder / "weights")
         for arguments in (["prepare"], ["weights", "import", CARD.id, str(weights)]):
             done = first.run(*arguments)

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.infra.conftest import INFRA, PROGRAMS, ROOT
 
 IMAGES = INFRA / "images"
@@ -69,6 +71,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.slow
 def test_servers_and_flows_need_no_gpu_stack(tmp_path: Path) -> None:
     absent = requirements(IMAGES / "worker.txt")
     assert {"torch", "diffusers", "transformers"} <= absent
