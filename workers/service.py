@@ -19,9 +19,10 @@ from mutoscope.platform.catalog import Catalog, weights_key
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.card import Card
 from mutoscope.platform.engine.features import FeatureCache
-from mutoscope.platform.errors import MutoscopeError
+from mutoscope.platform.errors import GroupLost, MutoscopeError
 from mutoscope.workers.calibrations import Calibrations
 from mutoscope.workers.rehearsal import Rehearsals
+from mutoscope.workers.reports import AWAY, RETRY_S
 from mutoscope.workers.residency import Residency
 from mutoscope.workers.selection import Selection, select
 
@@ -56,6 +57,7 @@ class Service:
     _followed: dict[str, Selection] = field(default_factory=dict)
     _trouble: dict[str, str] = field(default_factory=dict)
     _look_at: float = 0.0
+    _not_before: float = 0.0
 
     def __post_init__(self) -> None:
         self._todo.extend(card.id for card in self.cards.values() if card.components)
@@ -66,18 +68,27 @@ class Service:
         """Whether something is to be prepared."""
         return bool(self._todo)
 
+    @property
+    def may_prepare(self) -> bool:
+        """Whether it can be tried now."""
+        return self.preparing and self.clock() >= self._not_before
+
     def prepare_next(self) -> None:
-        """Prepare the next card, or weights of one, in line."""
+        """Prepare the next card, or weights of one, in line. What nobody answers about stays in line."""
         text = self._todo.popleft()
         try:
-            selection = select(self.catalog, self.cards, text)
+            self._hold(select(self.catalog, self.cards, text))
+        except AWAY as error:
+            log.warning("%s not prepared, trying again in %.0f s: %s", text, RETRY_S, error)
+            self._todo.appendleft(text)
+            self._not_before = self.clock() + RETRY_S
+        except GroupLost:
+            raise
         except MutoscopeError as error:
             # A card without weights is served from the moment it has some.
             log.warning("card=%s not prepared: %s", _card_of(text), error)
             if text in self._asked:
                 self._note(text, error)
-            return
-        self._hold(selection)
 
     def served(self) -> list[str]:
         """Cards that are prepared, or that need not be."""
@@ -165,6 +176,8 @@ class Service:
             self._followed[selection.text] = selection
         try:
             instance = self.residency.acquire(card, selection.weights)
+        except (*AWAY, GroupLost):
+            raise
         except MutoscopeError as error:
             log.error("card=%s not loaded: %s", card, error)
             self._note(card, error)

@@ -161,7 +161,7 @@ class Worker:
         self._describe()
         if self._runs:
             self._idle_since = time.monotonic()
-        elif not worked and not self._service.preparing:
+        elif not worked and not self._service.may_prepare:
             self._lookout.wait()
 
     def _is_over(self) -> bool:
@@ -177,7 +177,7 @@ class Worker:
 
     def _prepare(self) -> None:
         """Prepare one more card, if any waits and runs at work can wait as well."""
-        if self._service.preparing:
+        if self._service.may_prepare:
             now = time.monotonic()
             if self._runs and now - self._prepared_at < SERVE_BEFORE_PREPARING_S:
                 return

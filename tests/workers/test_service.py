@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from mutoscope.models.registry import get_card
 from mutoscope.platform.catalog import weights_key
-from mutoscope.platform.errors import UnknownReference
+from mutoscope.platform.errors import CatalogUnavailable, UnknownReference
+from mutoscope.workers.device import open_device
+from mutoscope.workers.reports import RETRY_S
 from mutoscope.workers.selection import select
+from mutoscope.workers.service import Service
+from mutoscope.workers.worker import Worker
 from tests.support.deadline import until
 from tests.support.tinycard.card import CARD
 from tests.support.workshop import WorkerProcess, Workshop
@@ -42,6 +47,45 @@ def key(workshop: Workshop) -> str | None:
 
 def resident(workshop: Workshop, worker: WorkerProcess) -> Callable[[], list[str]]:
     return lambda: list(row(workshop, worker).cards.get(CARD.id, {}).get("resident", {}))
+
+
+@pytest.fixture
+def service(hall: Workshop) -> Iterator[Service]:
+    """Of a worker that does not run: the test takes its steps."""
+    cards = [CARD, get_card("flux-t2i")]
+    worker = Worker(hall.settings, hall.catalog, hall.store, open_device(hall.settings), cards)
+    yield worker._service
+    worker._watch.close()
+
+
+def test_a_card_is_served_while_others_are_prepared(service: Service) -> None:
+    assert (service.served(), service.preparing) == ([], True)
+    service.prepare_next()
+    assert (service.served(), service.preparing) == ([CARD.id], True)
+    assert set(service.contracts()) == {CARD.id}
+    facts = service.facts(complete=False)
+    assert "contract" in facts[CARD.id]
+    assert "contract" not in facts["flux-t2i"], "no run is planned for less than it will have in a moment"
+    service.prepare_next()  # it has no weights here: it is served from the moment it has
+    assert (service.served(), service.preparing) == ([CARD.id, "flux-t2i"], False)
+
+
+def test_a_card_about_which_nobody_answers_stays_in_line(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as outage:
+        outage.setattr(service.catalog.weights, "live", away)
+        service.prepare_next()
+    assert (service.served(), service.may_prepare) == ([], False)
+    now = service.clock() + RETRY_S
+    service.clock = lambda: now
+    assert service.may_prepare
+    service.prepare_next()
+    assert service.served() == [CARD.id]
+
+
+def away(card: str) -> Any:
+    raise CatalogUnavailable("no route to host")
 
 
 def test_its_row_says_what_is_in_memory_and_what_it_did(hall: Workshop) -> None:
