@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    Boolean,
     Connection,
     Function,
     String,
@@ -44,7 +45,10 @@ TRIES = 3
 # A worker's own expired run is not up for grabs by itself: its next renewal keeps it, and claiming it again
 # would run it twice in one process.
 _EXPIRED = and_(
-    runs.c.state == "running", runs.c.lease_expires_at < now(), runs.c.worker != bindparam("owner")
+    bindparam("expired", type_=Boolean()),
+    runs.c.state == "running",
+    runs.c.lease_expires_at < now(),
+    runs.c.worker != bindparam("owner"),
 )
 _FOR_ITS_CODE = and_(
     tuple_(runs.c.card, runs.c.contract).in_(bindparam("served", expanding=True)),
@@ -163,6 +167,7 @@ def _parameters(claimant: Claimant) -> dict[str, Any]:
         "elsewhere": sorted(claimant.elsewhere - claimant.resident),
         "memory": _UNLIMITED if claimant.memory_bytes is None else claimant.memory_bytes,
         "patience": claimant.patience,
+        "expired": claimant.expired,
     }
 
 

@@ -80,6 +80,7 @@ class Claims:
         resident: Iterable[str] | None = None,
         memory_bytes: int | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        expired: bool = True,
     ) -> list[RunRecord]:
         """Take up to `limit` runs: queued ones, and running ones whose lease ran out, in the order that
         `routing` explains.
@@ -99,6 +100,8 @@ class Claims:
                 go.
             memory_bytes: runs whose weights are larger are left alone; None: not known.
             patience_seconds: how far residency may bend the order of age.
+            expired: take runs whose lease ran out, too. Not so for a while after the catalog was away: its
+                workers may live, and merely could not renew.
         """
         if not cards or limit < 1:
             return []
@@ -114,6 +117,7 @@ class Claims:
             elsewhere=frozenset() if resident is None else self._residents.elsewhere(worker_id),
             memory_bytes=memory_bytes,
             patience=0.0 if resident is None else patience_seconds,
+            expired=expired,
         )
         return take_some(self._database, claimant, lease_seconds, limit, set(busy))
 

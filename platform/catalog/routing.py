@@ -34,6 +34,7 @@ class Claimant:
             other live workers.
         memory_bytes: largest weights it can hold; None: not known.
         patience: seconds; see above.
+        expired: whether it takes runs whose worker went silent.
     """
 
     worker: str
@@ -44,6 +45,7 @@ class Claimant:
     elsewhere: frozenset[str] = frozenset()
     memory_bytes: int | None = None
     patience: float = 0.0
+    expired: bool = True
 
 
 @dataclass(frozen=True, slots=True)

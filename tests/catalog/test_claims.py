@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mutoscope.platform.catalog import Catalog, RunRecord
@@ -270,3 +272,13 @@ def test_runs_without_a_key_have_no_incidents(catalog: Catalog) -> None:
         claim(catalog)
         catalog.runs.succeed(run.id, "worker-a", {"image": image})
     assert catalog.incidents.list() == []
+
+
+def test_a_silent_workers_run_is_left_alone_by_who_does_not_trust_the_silence(catalog: Catalog) -> None:
+    silent = queue(catalog)
+    claim(catalog, "worker-a", lease=0.001)
+    until(lambda: catalog.runs.get(silent.id).lease_expires_at < time.time(), "the lease to run out")  # type: ignore[operator]
+    fresh = queue(catalog, "fresh")
+    taken = catalog.runs.claim("worker-b", SERVES, LEASE, 10, expired=False)
+    assert [run.id for run in taken] == [fresh.id]
+    assert expire_into(catalog, "worker-b").id == silent.id
