@@ -43,6 +43,10 @@ _MAX_OUTCOMES = 50
 """Runs of one workflow execution whose results are published. The catalog and the gateway show them all."""
 
 
+_WORTH_A_PAGE_SECONDS = 0.5
+"""Runs that are over sooner get no summary of their own: writing it would take longer than they did. The table
+of lineage tells of them."""
+
 _MAX_STEPS = 200
 
 
@@ -183,7 +187,7 @@ async def publish_outcome(
     runtime: Runtime, outcome: Outcome, client: PrefectClient, turn: asyncio.Lock
 ) -> None:
     """A picture of each image, video or sound that the run made, each score, and a summary if it was computed
-    for this."""
+    for this and took its time."""
     card = outcome.run.card
     artifacts: list[Artifact] = []
     for slot, ref in outcome.outputs.items():
@@ -198,7 +202,7 @@ async def publish_outcome(
             artifacts.append(
                 MarkdownArtifact(key=f"{card}-{slot}", description=told(ref.meta), markdown=said)
             )
-    if outcome.disposition != "hit":
+    if outcome.disposition != "hit" and _seconds(outcome.run) >= _WORTH_A_PAGE_SECONDS:
         artifacts.append(
             MarkdownArtifact(
                 key=f"{card}-run", description=f"Run of {card}", markdown=_summary(runtime, outcome)
@@ -207,6 +211,11 @@ async def publish_outcome(
     for artifact in artifacts:
         async with turn:
             await artifact.acreate(client=client)
+
+
+def _seconds(run: RunRecord) -> float:
+    """From the request to the outputs."""
+    return (run.finished_at or run.created_at) - run.created_at
 
 
 def _summary(runtime: Runtime, outcome: Outcome) -> str:
