@@ -79,6 +79,12 @@ class Server:
 
         until(answers, f"{self._name} to answer")
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """A clean end."""
         self._end(signal.SIGTERM)
