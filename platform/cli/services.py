@@ -13,6 +13,9 @@ from mutoscope.platform.cli.supervisor import Service
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.orchestration.stack import POOL, POOL_RETRIES
 
+ANSWER_SECONDS = 10.0
+"""How long the Prefect server may take to answer a question about its pool: on a busy machine, seconds."""
+
 GPU_WORKER_DRAIN_SECONDS = 45.0
 """A worker hands back after 30 s what it has not finished; reporting that takes a moment more."""
 
@@ -95,7 +98,7 @@ def flow_pool(name: str, environment: Mapping[str, str]) -> Service:
 
 def pool_worker_online(api_url: str, name: str) -> bool:
     try:
-        workers = get_json(f"{api_url}/work_pools/{POOL}/workers/filter", body={})
+        workers = get_json(f"{api_url}/work_pools/{POOL}/workers/filter", body={}, timeout=ANSWER_SECONDS)
     except (OSError, ValueError):
         return False
     return any(worker.get("name") == name and worker.get("status") == "ONLINE" for worker in workers)
