@@ -91,14 +91,15 @@ def reconciler(environment: Mapping[str, str]) -> Service:
 def flow_pool(name: str, environment: Mapping[str, str]) -> Service:
     """The ordinary process pool in which submitted flows run. It keeps no GPU and no model."""
     command = [sys.executable, "-m", "mutoscope.platform.orchestration.pool", "--name", name]
-    api = environment["PREFECT_API_URL"]
+    api, auth = environment["PREFECT_API_URL"], environment.get("PREFECT_API_AUTH_STRING")
     patient = {**environment, "PREFECT_CLIENT_MAX_RETRIES": str(POOL_RETRIES)}
-    return Service("flow-pool", command, patient, ready=lambda pid: pool_worker_online(api, name))
+    return Service("flow-pool", command, patient, ready=lambda pid: pool_worker_online(api, name, auth))
 
 
-def pool_worker_online(api_url: str, name: str) -> bool:
+def pool_worker_online(api_url: str, name: str, auth: str | None = None) -> bool:
+    url = f"{api_url}/work_pools/{POOL}/workers/filter"
     try:
-        workers = get_json(f"{api_url}/work_pools/{POOL}/workers/filter", body={}, timeout=ANSWER_SECONDS)
+        workers = get_json(url, body={}, timeout=ANSWER_SECONDS, auth=auth)
     except (OSError, ValueError):
         return False
     return any(worker.get("name") == name and worker.get("status") == "ONLINE" for worker in workers)
