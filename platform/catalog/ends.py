@@ -13,11 +13,11 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.edges import roles, to_run
@@ -35,10 +35,28 @@ RETRY_SECONDS = 0.5
 LINGER_SECONDS = 2.0
 """How long the thread outlives its last waiter: a chain of runs is one wait after another."""
 
-_STANDING = select(runs.c.id, runs.c.state, runs.c.attempt, runs.c.stage, runs.c.step, runs.c.total).where(
-    runs.c.id.in_(KEYS)
+
+class _Question(NamedTuple):
+    """About one run, or about many. A chain waits for one at a time, and a list of keys costs more to put
+    together than SQLite takes to answer."""
+
+    one: Select[*tuple[Any, ...]]
+    many: Select[*tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, columns: Select[*tuple[Any, ...]]) -> _Question:
+        return cls(columns.where(runs.c.id == bindparam("run")), columns.where(runs.c.id.in_(KEYS)))
+
+    def rows(self, connection: Connection, run_ids: Collection[str]) -> Iterable[Row[*tuple[Any, ...]]]:
+        if len(run_ids) == 1:
+            return connection.execute(self.one, {"run": next(iter(run_ids))})
+        return by_keys(connection, self.many, run_ids)
+
+
+_STANDING = _Question.of(
+    select(runs.c.id, runs.c.state, runs.c.attempt, runs.c.stage, runs.c.step, runs.c.total)
 )
-_RECORDS = select(runs).where(runs.c.id.in_(KEYS))
+_RECORDS = _Question.of(select(runs))
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +173,7 @@ class Ends:
             with self._lock:
                 waits = [wait for ticket, wait in self._waits.items() if ticket in tickets]
             with self._database.glance() as connection:
-                rows = by_keys(connection, _STANDING, {wait.run_id for wait in waits})
+                rows = _STANDING.rows(connection, {wait.run_id for wait in waits})
                 standing = {row.id: tuple(row) for row in rows}
                 news = [wait for wait in waits if standing.get(wait.run_id) != wait.told]
                 seen = _seen(connection, {wait.run_id for wait in news})
@@ -165,7 +183,7 @@ class Ends:
 
 
 def _seen(connection: Connection, run_ids: Collection[str]) -> dict[str, Seen]:
-    records = [to_run(row) for row in by_keys(connection, _RECORDS, run_ids)]
+    records = [to_run(row) for row in _RECORDS.rows(connection, run_ids)]
     # What a run that has succeeded made never changes: a later statement sees the same.
     return {
         run.id: Seen(run, roles(connection, run.id, "generated") if run.state == "succeeded" else {})
