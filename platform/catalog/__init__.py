@@ -14,6 +14,7 @@
     placement   what a run's weights are called, and their bytes
     attempts    times a run was taken and did not succeed
     waiting     callers that leave a run, each of them once
+    worker_facts     what live workers said, read when it is new
     workflow_leases  who executes a workflow run; workflow_records: its row
     approvals   what workflows ask of people
     members     what an artifact cannot be read without

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy import Row, bindparam, null, select, update
 
 from mutoscope.platform.catalog.clock import now
 from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import workers
+from mutoscope.platform.catalog.worker_facts import WorkerFacts
 from mutoscope.platform.errors import AmbiguousReference, NoWorker, UnknownReference
 
 STATES = ("starting", "ready", "draining")
@@ -113,7 +114,7 @@ _COLUMNS = (
 _NOT_DONE = (workers.c.wanted, workers.c.done_serial)
 # Built once: every run that is planned asks who serves its card.
 _ALIVE = (
-    select(*_COLUMNS)
+    select(*(column if column is not workers.c.cards else null().label("cards") for column in _COLUMNS))
     .where(workers.c.state != STOPPED, workers.c.heartbeat_at >= now() - bindparam("within"))
     .order_by(workers.c.heartbeat_at.desc(), workers.c.id.desc())
 )
@@ -124,6 +125,7 @@ class Workers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._facts = WorkerFacts()
 
     def register(self, info: WorkerInfo) -> None:
         """Enter a worker, with its first heartbeat."""
@@ -220,7 +222,9 @@ class Workers:
     ) -> builtins.list[WorkerInfo]:
         """Workers heard of within that time and not stopped; those serving a card, if asked."""
         with self._database.glance() as connection:
-            found = [_to_info(row) for row in connection.execute(_ALIVE, {"within": within_seconds})]
+            rows = connection.execute(_ALIVE, {"within": within_seconds}).all()
+            facts = self._facts.of(connection, ((row.id, row.heartbeat_at, row.age) for row in rows))
+        found = [replace(_to_info(row), cards=facts[row.id]) for row in rows if row.id in facts]
         return [worker for worker in found if card is None or card in worker.cards]
 
     def named(self, part: str | None = None) -> builtins.list[WorkerInfo]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
-from mutoscope.platform.catalog import Catalog, WorkerInfo
+from mutoscope.platform.catalog import Catalog, WorkerInfo, worker_facts
 from mutoscope.platform.catalog.tables import artifacts
 from mutoscope.platform.errors import AmbiguousReference, UnknownReference
 from mutoscope.platform.refs import ArtifactRef
@@ -177,3 +177,22 @@ def test_workflow_runs_are_found_by_the_beginning_of_their_id(catalog: Catalog) 
             catalog.workflows.find(missing)
     with pytest.raises(UnknownReference):
         catalog.workflows.get("ffffffff")
+
+
+def test_what_a_live_worker_says_is_read_again_when_it_has_said_something_since(catalog: Catalog) -> None:
+    catalog.workers.register(worker())
+    settled = worker_facts.SETTLED_SECONDS
+    until(lambda: (catalog.workers.alive()[0].age or 0) > settled, "facts that may be kept")
+    asked: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        asked.append(statement)
+
+    event.listen(catalog._database.engine, "before_cursor_execute", note)
+    assert [one.cards for one in catalog.workers.alive()] == [CARDS]
+    assert len(asked) == 1, "who lives is asked, and what it says is known"
+    changed = {"toy-card": {"contract": {"device": "cuda"}}}
+    catalog.workers.heartbeat("worker-a", cards=changed)
+    assert catalog.workers.contract("toy-card") == {"device": "cuda"}
+    assert len(asked) == 4, "the heartbeat, who lives, and what it says now"
+    event.remove(catalog._database.engine, "before_cursor_execute", note)
