@@ -213,6 +213,7 @@ class Worker:
                 resident=self._service.resident(),
                 memory_bytes=self._device.memory_budget,
                 patience_seconds=self._settings.route_patience_seconds,
+                expired=self._believes_leases(),
             )
         except MutoscopeError as error:
             self._heartbeat.falter()
