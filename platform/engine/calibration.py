@@ -239,7 +239,8 @@ def _agreeing(pool: Pool, sizes: Iterable[int]) -> frozenset[int]:
         if bits is not None:
             groups.setdefault(bits, set()).add(size)
     # Of equally large groups the one that was met first, which has the smallest size.
-    return frozenset(max(groups.values(), key=len, default=set()))
+    largest: set[int] = max(groups.values(), key=len, default=set())
+    return frozenset(largest)
 
 
 def _bits(pool: Pool, size: int) -> tuple[str, ...] | None:
