@@ -127,6 +127,8 @@ def environment(
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "0",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # Its second UI sets up a tracker whose configuration comes from elsewhere, whatever analytics says.
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
         "PREFECT_CLI_PROMPT": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_WORKER_QUERY_SECONDS": "1",

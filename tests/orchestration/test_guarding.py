@@ -27,6 +27,8 @@ def test_only_its_own_pages_and_clients_with_a_token(monkeypatch: pytest.MonkeyP
     assert read.server.api.csrf_protection_enabled
     assert read.server.api.cors_allowed_origins == "http://127.0.0.1:4200"
     assert read.server.ui.api_url == "/api"
+    assert not read.server.ui.v2_enabled, "the second UI calls a tracker"
+    assert not read.server.analytics_enabled
     assert read.server.api.auth_string is None
 
 
