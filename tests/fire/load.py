@@ -47,7 +47,9 @@ class Load:
     _crowds: list[Crowd] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        makers = (self._film, self._picture, self._failing, self._nested, self._cancelled)
+        makers = [self._film, self._failing, self._nested, self._cancelled]
+        if "flux-t2i" in self.site.served:
+            makers.insert(1, self._picture)
         self._next = itertools.cycle(makers)
 
     def turn(self, *, more: bool = True) -> bool:

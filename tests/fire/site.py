@@ -131,6 +131,11 @@ class Site:
         return self.east, self.west
 
     @property
+    def served(self) -> tuple[str, ...]:
+        """Ids of the cards that its workers serve."""
+        return CARD.id, *self._starter
+
+    @property
     def gpu_workers(self) -> list[str]:
         """Names of the worker processes, with their hosts'."""
         return [f"{h.name}/{s.name}" for h in self.away for s in h.services if s.name.startswith("worker-")]
@@ -231,7 +236,7 @@ class Site:
 
     def _serving(self, service: Service) -> Service:
         """A worker of the site's cards alone: it is ready sooner."""
-        cards = [argument for card_id in (CARD.id, *self._starter) for argument in ("--card", card_id)]
+        cards = [argument for card_id in self.served for argument in ("--card", card_id)]
         return replace(service, command=[*service.command, *cards])
 
     def _registered(self, pid: int) -> bool:

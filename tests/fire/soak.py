@@ -61,13 +61,13 @@ def _soak(site: Site, folder: Path, minutes: float, at_once: int) -> int:
     sampler = Sampler(lambda: long_lived(site), SAMPLE_S)
     sampler.start()
     load = Load(site, folder, at_once)
-    _keep_going(load, minutes * 60)
+    keep_going(load, minutes * 60)
     sampler.stop()
     assert load.lone_runs_done()
     return _conclude(site, load, sampler, minutes)
 
 
-def _keep_going(load: Load, seconds: float) -> None:
+def keep_going(load: Load, seconds: float) -> None:
     """Load for so long, then the end of what is under way."""
     began, told = time.monotonic(), 0.0
     while (passed := time.monotonic() - began) < seconds + DRAIN_S:

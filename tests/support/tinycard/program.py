@@ -17,7 +17,7 @@ from mutoscope.platform.engine.loop import BuildContext, Done, LoopNode, LoopSta
 from mutoscope.platform.engine.request import Output, Request
 from mutoscope.platform.errors import InvalidParameter
 
-_GATE_DEADLINE_S = 120.0
+_GATE_DEADLINE_S = 600.0
 
 JOURNAL = "TINYCARD_JOURNAL"
 """Variable that names a file: each computed request adds a line to it, whatever becomes of its result. A
