@@ -37,7 +37,7 @@ class Link:
     def cut(self, *servers: str) -> None:
         """Silence, from the next piece on: towards these servers, or towards all."""
         for name in servers or self._relays:
-            self._relays[name].whole.clear()
+            self._relays[name].cut()
 
     def drop(self, *servers: str) -> None:
         """As if these servers had died: connections break, and new ones break at once."""
@@ -69,6 +69,7 @@ class _Relay:
         self.dropping = False
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._sending: list[threading.Lock] = []  # one per direction of a connection, held around a piece
         self._accepting = threading.Thread(target=self._accept, name=f"relay-{target}", daemon=True)
         self._accepting.start()
 
@@ -80,6 +81,14 @@ class _Relay:
         with self._lock:
             for each in self._open:
                 _hang_up(each)
+
+    def cut(self) -> None:
+        self.whole.clear()
+        with self._lock:
+            sending = list(self._sending)
+        for lock in sending:  # a piece on its way has arrived before the cut is one
+            with lock:
+                pass
 
     def drop(self) -> None:
         self.dropping = True
@@ -116,14 +125,26 @@ class _Relay:
         server.close()
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        sending = threading.Lock()
+        with self._lock:
+            self._sending.append(sending)
         with contextlib.suppress(OSError):
             while piece := source.recv(_BUFFER):
-                self.whole.wait()
-                target.sendall(piece)
-                self.passed += len(piece)
+                self._send(piece, target, sending)
+        with self._lock:
+            self._sending.remove(sending)
         # The end of a stream is no less silent than its bytes.
         self.whole.wait()
         _hang_up(target, socket.SHUT_WR)
+
+    def _send(self, piece: bytes, target: socket.socket, sending: threading.Lock) -> None:
+        while True:
+            self.whole.wait()
+            with sending:
+                if self.whole.is_set():
+                    target.sendall(piece)
+                    self.passed += len(piece)
+                    return
 
 
 def _hang_up(open_socket: socket.socket, how: int = socket.SHUT_RDWR) -> None:
