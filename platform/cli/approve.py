@@ -69,7 +69,7 @@ def _asked(home: Home, run: str, name: str) -> Approval:
     if len(chosen) != 1:
         if not found:
             raise InvalidParameter(
-                "run", run, "it asks nobody anything; `mutoscope approve` lists those that do"
+                "run", run, "it asks nobody anything: `mutoscope approve` lists those that do"
             )
         asked = ", ".join(one.name for one in found)
         raise InvalidParameter("name", name or None, f"{record.id} asks {asked}: name one of them")
