@@ -41,6 +41,7 @@ def test_a_queued_run_holds_the_whole_spec(catalog: Catalog) -> None:
     # Edges lead to what it uses from the moment it is queued.
     assert catalog.runs.inputs(run.id) == {"image": IMAGE}
     assert catalog.runs.weights(run.id) == {"transformer": an_artifact("w", "weights").digest}
+    assert catalog.runs.used(run.id) == (catalog.runs.inputs(run.id), catalog.runs.weights(run.id))
     assert catalog.runs.outputs(run.id) == {}
 
 
