@@ -12,9 +12,12 @@ from pathlib import Path
 
 from mutoscope.platform.catalog import RunRecord
 from tests.fire.crowd import Crowd
+from tests.fire.film import PATIENCE_S
 from tests.fire.site import Site
 from tests.support.deadline import until
 from tests.support.tinycard.card import CARD
+
+_LOOK_S = 0.05
 
 Seeds = Callable[[], int]
 Stage = Callable[[Site, int, Seeds, Path], AbstractContextManager[str]]
@@ -71,13 +74,17 @@ def mid_step(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]
 @contextmanager
 def put(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
     """Its engine run is computed, and its bytes are on their way to a store that does not answer."""
-    for host in site.away:
-        assert host.link is not None
-        host.link.cut("s3")
+    site.catalog.queues.pause(CARD.id, "tests of cancelling")
+    flow_run = site.submit("fire_one", seed=seed)
+    # Only now: whoever plans a run reads the card's recipe from the store.
+    _run_of(site, seed, "queued")
     try:
-        flow_run = site.submit("fire_one", seed=seed)
-        until(lambda: f"\n{seed} " in f"\n{site.journal.read_text()}", "the run is computed")
-        assert _run_of(site, seed, "running").finished is False
+        for host in site.away:
+            assert host.link is not None
+            host.link.cut("s3")
+        site.catalog.queues.resume(CARD.id)
+        _until(lambda: f"\n{seed} " in f"\n{site.journal.read_text()}", "the run is computed")
+        assert not _run_of(site, seed, "running").finished
         yield flow_run
     finally:
         for host in site.away:
@@ -101,14 +108,18 @@ def nested(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
 def suspended(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
     """It has asked a person, and has no process until there is an answer."""
     flow_run = site.submit("fire_ask", seed=seed)
-    until(lambda: site.api(f"/flow_runs/{flow_run}")["state"]["type"] == "PAUSED", "the question is asked")
-    until(lambda: not any(host.flows() for host in site.away), "its process has ended")
+    _until(lambda: site.api(f"/flow_runs/{flow_run}")["state"]["type"] == "PAUSED", "the question is asked")
+    _until(lambda: not any(host.flows() for host in site.away), "its process has ended")
     yield flow_run
 
 
 STAGES: tuple[Stage, ...] = (scheduled, queued, claimed, mid_step, put, nested, suspended)
 COMPUTED: tuple[Stage, ...] = (put, suspended)
 """Stages at which the engine run is computed already."""
+
+
+def _until(probe: Callable[[], object], what: str) -> None:
+    until(probe, what, seconds=PATIENCE_S, every=_LOOK_S)
 
 
 def _run_of(site: Site, seed: int, state: str) -> RunRecord:
@@ -118,7 +129,7 @@ def _run_of(site: Site, seed: int, state: str) -> RunRecord:
         listed = site.catalog.runs.list(card=CARD.id, state=state, limit=50)
         return next((run for run in listed if run.seed == seed), None)
 
-    return until(look, f"run of seed {seed} {state}")
+    return until(look, f"run of seed {seed} {state}", seconds=PATIENCE_S, every=_LOOK_S)
 
 
 @contextmanager
@@ -130,7 +141,7 @@ def _gated(site: Site, seed: int, folder: Path) -> Iterator[Path]:
         yield gate
     finally:
         gate.touch()
-        until(lambda: all(run.finished for run in crowd.runs()), "the gated run ended")
+        _until(lambda: all(run.finished for run in crowd.runs()), "the gated run ended")
 
 
 @contextmanager
@@ -142,4 +153,4 @@ def _busy(site: Site, seed: int, folder: Path) -> Iterator[None]:
 
 
 def _reached(gate: Path) -> None:
-    until(gate.with_name(f"{gate.name}.reached").exists, f"a run at gate {gate.name}")
+    _until(gate.with_name(f"{gate.name}.reached").exists, f"a run at gate {gate.name}")
