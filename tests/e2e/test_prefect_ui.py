@@ -99,7 +99,7 @@ def test_a_video_launched_from_the_form_waits_for_a_person_and_is_made(stack: St
     ui.fill("Your name", "ada")
     ui.fill("Note", "the circle is red")
     snap(ui, "approval")
-    ui.press("Submit")
+    ui.press_in_dialog("Submit")
     finished = state(stack, flow_run_id, "Completed")
     assert finished["run_count"] == 2, "its process was freed, and another one went on"
     (decided,) = stack.catalog.approvals.of_run(row.id)
@@ -111,8 +111,11 @@ def test_a_video_launched_from_the_form_waits_for_a_person_and_is_made(stack: St
         ("wan-i2v@1 · seed 131", "Completed"),
     ]
 
-    ui.go(f"/runs/flow-run/{flow_run_id}?tab=Artifacts")
+    ui.go(f"/runs/flow-run/{flow_run_id}")
+    ui.read("Subflow Runs")
+    ui.press("Artifacts")
     ui.read("lineage")
+    ui.read("run-page")
     snap(ui, "artifacts")
     assert all(not picture["failed"] for picture in ui.page.pictures())
 
@@ -145,10 +148,10 @@ def test_a_schedule_made_on_the_page_survives_a_deployment(stack: Stack, ui: Pre
     assert added.json["name"] == "cron-0-3-any-any-any"
     chosen = deployment(stack, "verify_store")
     ui.go(f"/deployments/deployment/{chosen}")
-    ui.read("At 03:00 AM")
+    ui.read("cron-0-3-any-any-any")
     ui.press("Schedule")
-    ui.press("Interval")
-    ui.press("Save")
+    ui.press_in_dialog("Interval")
+    ui.press_in_dialog("Save")
     until(
         lambda: len(stack.api(f"/deployments/{chosen}")["schedules"]) == 2,
         "the page adds a schedule",
