@@ -12,6 +12,7 @@
     supervisor.py   starting, watching, restarting and draining them
     starter.py      bringing a home to a usable state: schema, store, starter weights
     run.py          run; follow.py shows a workflow's progress from the catalog
+    cancel.py       cancel, retry
     schedule.py     schedule add, ls, pause, resume, rm
     approve.py      approve
     browse.py       ls, show, get, open

@@ -34,6 +34,7 @@
     liveness       who executes a workflow run: leases, and the word to stop
     patience       riding out a catalog that does not answer
     launch_tags    what a flow run is told by its tags
+    cancelling     stopping a workflow from anywhere, and starting one again
     reconciler     the service that mends what dead processes left; reconciling: one look of it
     flow_processes which flow runs have a process on this machine
     flow_states    Prefect's view of flow runs, read and put right

@@ -85,3 +85,9 @@ def test_a_history_is_taken_out_and_brought_in_again(catalog: Catalog) -> None:
         assert [known.ref for known in extract.artifacts()] == [IMAGE]
         assert list(extract.runs()) == [run]
         assert [edge.digest for edge in extract.edges()] == [IMAGE.digest]
+
+
+def test_an_incident_that_is_about_no_run_is_recorded(catalog: Catalog) -> None:
+    catalog.incidents.record("schedule", {"message": "it did not start"})
+    (incident,) = catalog.incidents.list(kind="schedule")
+    assert (incident.run_id, incident.details) == (None, {"message": "it did not start"})
