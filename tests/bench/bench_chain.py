@@ -139,13 +139,6 @@ def server_for(stack: ExitStack, chosen: list[System], folder: Path) -> str:
     return stack.enter_context(prefect_server(folder / "server", os.environ)).url
 
 
-def survivals(chosen: list[System], folder: Path, steps: int) -> dict[str, dict[str, Any]]:
-    """How each system takes a kill."""
-    with ExitStack() as stack:
-        bench = Bench(chosen, folder, server_for(stack, chosen, folder), steps)
-        return {system.name: bench.survival(system) for system in chosen}
-
-
 def measure(options: argparse.Namespace, chosen: list[System]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Figures by medium and system, and what a kill left."""
     figures: dict[str, Any] = {}
@@ -156,9 +149,7 @@ def measure(options: argparse.Namespace, chosen: list[System]) -> tuple[dict[str
             with ExitStack() as stack:
                 bench = Bench(chosen, folder, server_for(stack, chosen, folder), options.steps)
                 figures[medium] = bench.measure(options.rounds)
-            if not kills:
-                (folder / "kills").mkdir()
-                kills = survivals(chosen, folder / "kills", options.steps)
+                kills = kills or {system.name: bench.survival(system) for system in chosen}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return figures, kills
