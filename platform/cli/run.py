@@ -197,7 +197,10 @@ def raise_if_ended(flow_run_id: str) -> None:
     from mutoscope.platform.cli.api import get_json
     from mutoscope.platform.errors import InvalidInput
 
-    state = get_json(f"{os.environ['PREFECT_API_URL']}/flow_runs/{flow_run_id}")["state"] or {}
+    try:
+        state = get_json(f"{os.environ['PREFECT_API_URL']}/flow_runs/{flow_run_id}")["state"] or {}
+    except OSError:
+        return  # a server that is busy or away says nothing about the flow run; it is asked again
     if state.get("type") in ("FAILED", "CRASHED", "CANCELLED"):
         raise InvalidInput(state.get("message") or f"flow run {flow_run_id} ended as {state['name']}")
 
