@@ -38,6 +38,7 @@ sys.path.insert(0, str(ROOT))
 CARDS = "tests.support.tinycard.card:CARD"
 os.environ.update(OMP_NUM_THREADS="1", MUTOSCOPE_CARDS=CARDS)
 
+from mutoscope.platform.orchestration.stack import FLOW_RETRIES  # noqa: E402
 from tests.bench import environment  # noqa: E402
 from tests.bench.load.account import FIRST_SEED, account, is_sound  # noqa: E402
 from tests.bench.load.groups import Group, Meter  # noqa: E402
@@ -49,6 +50,9 @@ from tests.support.workshop import Workshop  # noqa: E402
 RESULT = ROOT / "tests/bench/results/load.json"
 BAR_RUNS_PER_SECOND = 100.0
 BUCKET = "load"
+PATIENT = {"PREFECT_CLIENT_MAX_RETRIES": str(FLOW_RETRIES), "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504"}
+"""What the stack tells its flow processes: a Prefect server on SQLite answers 503 where its writers collide."""
+
 S = TypeVar("S", bound=Server)
 LOCKED = re.compile(r"database (table )?is locked", re.IGNORECASE)
 
@@ -139,7 +143,8 @@ def served(folder: Path, load: Load) -> Iterator[Site]:
 def measure(load: Load, site: Site) -> dict[str, Any]:
     """Run the flows and account for them."""
     with ExitStack() as stack:
-        told = {**site.variables, JOURNAL: str(site.journal), **QUIET, "PREFECT_HOME": str(site.folder / "p")}
+        told = {**site.variables, **PATIENT, **QUIET, JOURNAL: str(site.journal)}
+        told["PREFECT_HOME"] = str(site.folder / "p")
         workers = [stack.enter_context(site.workshop.worker(fresh=True, **told)) for _ in range(load.workers)]
         for worker in workers:
             worker.wait_ready()
