@@ -28,6 +28,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from prefect.exceptions import TerminationSignal
+
 from mutoscope.platform.orchestration.runtime import Runtime
 
 R = TypeVar("R")
@@ -68,6 +70,7 @@ class Hold:
         self._caller = asyncio.current_task()
         self._work: asyncio.Task[Any] | None = None
         self._reason: Reason | None = None
+        self._signalled = False
 
     async def run(self, work: Coroutine[Any, Any, R], *, seconds: float | None = None) -> R:
         """Do the work, in a task of its own.
@@ -85,7 +88,8 @@ class Hold:
             task.cancel()
         try:
             await asyncio.wait({task})
-        except BaseException:
+        except BaseException as error:
+            self._note(error)
             # Whoever waits for this execution is cut short: so is the work, and its own cleaning up is
             # waited for.
             task.cancel()
@@ -96,7 +100,20 @@ class Hold:
                 limit.cancel()
         if self._reason is not None and task.cancelled():
             raise Stopped(self._reason)
-        return task.result()
+        try:
+            return task.result()
+        except TerminationSignal as error:
+            self._note(error)
+            raise
+
+    def _note(self, error: BaseException) -> None:
+        """A signal that tells the process to end arrives wherever the interpreter is just then."""
+        if isinstance(error, TerminationSignal):
+            self._outermost._signalled = True
+
+    @property
+    def _outermost(self) -> Hold:
+        return self if self.outer is None else self.outer._outermost
 
     def stop(self, reason: Reason) -> None:
         """Stop the work unless it is done. In the event loop's thread; the first reason stands."""
@@ -114,9 +131,9 @@ class Hold:
     def is_ending(self) -> bool:
         """Whether the outermost execution is cut short: its process was told to end, or a program gave it
         up."""
-        if self.outer is not None:
-            return self.outer.is_ending
-        return self._caller is not None and self._caller.cancelling() > 0
+        outermost = self._outermost
+        caller = outermost._caller
+        return outermost._signalled or (caller is not None and caller.cancelling() > 0)
 
     @property
     def is_in_line(self) -> bool:

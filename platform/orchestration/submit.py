@@ -134,7 +134,8 @@ async def _run(runtime: Runtime, plan: Callable[[], RunSpec], present: Present |
         await _until_served(runtime, admitted, patience)
         run, outputs = await _wait(runtime, admitted.run)
     except asyncio.CancelledError:
-        await asyncio.shield(_withdraw(runtime, admitted.call))
+        if not _goes_on_elsewhere():
+            await asyncio.shield(_withdraw(runtime, admitted.call))
         raise
     return Outcome(run, admitted.disposition, outputs)
 
@@ -157,6 +158,13 @@ def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | Non
     if enqueued.disposition == "hit":
         return _Admitted(run, "hit", call, runtime.catalog.runs.outputs(run.id), None)
     return _Admitted(run, enqueued.disposition, call, {}, _refusal(runtime, run))
+
+
+def _goes_on_elsewhere() -> bool:
+    """Whether the wait is cut short because the process is told to end, and the pool will start another: its
+    runs go on meanwhile, and the next attempt attaches to them."""
+    context = current_workflow.get()
+    return context is not None and context.restartable and context.hold.is_ending
 
 
 async def _withdraw(runtime: Runtime, call: int) -> None:
