@@ -66,7 +66,7 @@ def started(stack: Stack, name: str, ui: PrefectUi, fields: dict[str, str], *, a
     if ask:
         ui.tick("Ask before the video")
     snap(ui, f"form-{name}")
-    ui.press("Submit")
+    ui.submit("Submit")
     return launched(stack, chosen, known)
 
 

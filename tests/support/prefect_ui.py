@@ -70,6 +70,17 @@ class PrefectUi:
         self._until(f"!!document.querySelector('.p-modal') && !!{inside}", f"a button {text!r} in a dialog")
         self.page.evaluate(f"{inside}.click()")
 
+    def submit(self, text: str) -> None:
+        """Press the button of a form until the page has moved on: a busy server answers some requests with a
+        503, which the page tells, for a person to press again."""
+        form, regret = self.path, "Something went wrong"
+        while self.path == form:
+            self.press(text)
+            moved = f"location.pathname !== {json.dumps(form)}"
+            self._until(f"{moved} || document.body.innerText.includes({json.dumps(regret)})", "an answer")
+            if self.path == form:
+                self.press("Close")
+
     def log_in(self, credentials: str) -> None:
         """Get past the form that a guarded server shows."""
         self.read("Login")
