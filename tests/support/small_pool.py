@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sqlalchemy import update
+
 from mutoscope.platform.catalog import Catalog, WorkerInfo, weights_key
+from mutoscope.platform.catalog.tables import runs, workers
 from mutoscope.platform.ids import sha256
 from tests.support.records import LEASE, an_artifact, queue
 
@@ -10,6 +13,7 @@ CARD, OTHER = "flux-t2i", "wan-i2v"
 CONTRACT = sha256(b"numeric contract")
 ALPHA, BETA = "019f0000-0000-7000-8000-0000aaaaaaaa", "019f0000-0000-7000-8000-0000bbbbbbbb"
 GIB = 1 << 30
+HOUR = 3600.0
 
 
 def fill(catalog: Catalog) -> None:
@@ -40,3 +44,15 @@ def fill(catalog: Catalog) -> None:
     catalog.queues.limit(CARD, 2)
     first, _ = catalog.runs.claim(ALPHA, {CARD: CONTRACT}, LEASE, 2)
     catalog.runs.succeed(first.id, ALPHA, {"image": an_artifact("image")})
+    _keep_fresh(catalog)
+
+
+def _keep_fresh(catalog: Catalog) -> None:
+    """Move what grows old, heartbeats and ended runs, an hour ahead: no test is that slow."""
+    with catalog._database.write() as connection:
+        connection.execute(update(workers).values(heartbeat_at=workers.c.heartbeat_at + HOUR))
+        connection.execute(
+            update(runs)
+            .where(runs.c.finished_at.is_not(None))
+            .values(started_at=runs.c.started_at + HOUR, finished_at=runs.c.finished_at + HOUR)
+        )
