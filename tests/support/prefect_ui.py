@@ -77,8 +77,9 @@ class PrefectUi:
         while self.path == form:
             self.press(text)
             moved = f"location.pathname !== {json.dumps(form)}"
-            self._until(f"{moved} || document.body.innerText.includes({json.dumps(regret)})", "an answer")
-            if self.path == form:
+            refused = f"document.body.innerText.includes({json.dumps(regret)})"
+            self._until(f"{moved} || {refused}", "an answer")
+            while self.page.evaluate(f"!({moved}) && {refused}"):
                 self.press("Close")
 
     def log_in(self, credentials: str) -> None:
