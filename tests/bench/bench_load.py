@@ -51,7 +51,7 @@ RESULT = ROOT / "tests/bench/results/load.json"
 BAR_RUNS_PER_SECOND = 100.0
 BUCKET = "load"
 PATIENT = {"PREFECT_CLIENT_MAX_RETRIES": str(FLOW_RETRIES), "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500,504"}
-"""What the stack tells its flow processes: a Prefect server on SQLite answers 503 where its writers collide."""
+"""As the stack tells its flow processes: a Prefect server on SQLite answers 503 where writers collide."""
 
 S = TypeVar("S", bound=Server)
 LOCKED = re.compile(r"database (table )?is locked", re.IGNORECASE)
