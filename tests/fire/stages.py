@@ -7,11 +7,10 @@ block takes away what held it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from mutoscope.platform.catalog import RunRecord
-from tests.fire.crowd import Crowd
 from tests.fire.film import PATIENCE_S
 from tests.fire.site import Site
 from tests.support.deadline import until
@@ -19,19 +18,18 @@ from tests.support.tinycard.card import CARD
 
 _LOOK_S = 0.05
 
-Seeds = Callable[[], int]
-Stage = Callable[[Site, int, Seeds, Path], AbstractContextManager[str]]
-"""(site, the run's seed, where further seeds come from, an empty folder) -> id of the flow run."""
+Stage = Callable[[Site, int, Path], AbstractContextManager[str]]
+"""(site, the run's seed, an empty folder) -> id of the flow run."""
 
 
 @contextmanager
-def scheduled(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def scheduled(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """At Prefect only: no process has begun it."""
     yield site.submit("fire_one", seed=seed)
 
 
 @contextmanager
-def queued(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def queued(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """Its engine run waits for a worker."""
     site.catalog.queues.pause(CARD.id, "tests of cancelling")
     try:
@@ -43,36 +41,21 @@ def queued(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def claimed(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
-    """A worker holds its engine run, and is kept from it by a step of another."""
-    with ExitStack() as gates:
-        for _ in range(len(site.gpu_workers) - 1):
-            gates.enter_context(_busy(site, seeds(), folder))
-        site.catalog.queues.pause(CARD.id, "tests of cancelling")
-        # Both are taken in one claim by the one worker that is left, the older one first.
-        last = gates.enter_context(_gated(site, seeds(), folder))
-        flow_run = site.submit("fire_one", seed=seed)
-        _run_of(site, seed, "queued")
-        site.catalog.queues.resume(CARD.id)
-        _reached(last)
-        _run_of(site, seed, "running")
+def claimed(site: Site, seed: int, folder: Path) -> Iterator[str]:
+    """A worker holds its engine run, and has not done the first step."""
+    with _held_at_step(site, seed, folder, 0) as flow_run:
         yield flow_run
 
 
 @contextmanager
-def mid_step(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def mid_step(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """Its engine run is in the second of its steps."""
-    gate = folder / f"{seed}"
-    flow_run = site.submit("fire_one", seed=seed, gate=str(gate), gate_step=1)
-    try:
-        _reached(gate)
+    with _held_at_step(site, seed, folder, 1) as flow_run:
         yield flow_run
-    finally:
-        gate.touch()
 
 
 @contextmanager
-def put(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def put(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """Its engine run is computed, and its bytes are on their way to a store that does not answer."""
     site.catalog.queues.pause(CARD.id, "tests of cancelling")
     flow_run = site.submit("fire_one", seed=seed)
@@ -93,7 +76,7 @@ def put(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def nested(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def nested(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """It is the outer of two workflows, and the inner one's engine run is in a step."""
     gate = folder / f"{seed}"
     flow_run = site.submit("fire_nest", seed=seed, gate=str(gate))
@@ -105,7 +88,7 @@ def nested(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def suspended(site: Site, seed: int, seeds: Seeds, folder: Path) -> Iterator[str]:
+def suspended(site: Site, seed: int, folder: Path) -> Iterator[str]:
     """It has asked a person, and has no process until there is an answer."""
     flow_run = site.submit("fire_ask", seed=seed)
     _until(lambda: site.api(f"/flow_runs/{flow_run}")["state"]["type"] == "PAUSED", "the question is asked")
@@ -133,23 +116,14 @@ def _run_of(site: Site, seed: int, state: str) -> RunRecord:
 
 
 @contextmanager
-def _gated(site: Site, seed: int, folder: Path) -> Iterator[Path]:
-    """A lone run that waits at a gate in its first step until the block ends."""
+def _held_at_step(site: Site, seed: int, folder: Path, step: int) -> Iterator[str]:
     gate = folder / f"{seed}"
-    crowd = Crowd.queue(site, [seed], gate=str(gate))
+    flow_run = site.submit("fire_one", seed=seed, gate=str(gate), gate_step=step)
     try:
-        yield gate
+        _reached(gate)
+        yield flow_run
     finally:
         gate.touch()
-        _until(lambda: all(run.finished for run in crowd.runs()), "the gated run ended")
-
-
-@contextmanager
-def _busy(site: Site, seed: int, folder: Path) -> Iterator[None]:
-    """One more worker is in a step that does not end."""
-    with _gated(site, seed, folder) as gate:
-        _reached(gate)
-        yield
 
 
 def _reached(gate: Path) -> None:

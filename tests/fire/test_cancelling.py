@@ -28,7 +28,7 @@ def test_nothing_is_left_of_it(
     site: Site, report: Report, fresh_seed: Callable[[], int], tmp_path: Path, stage: Stage
 ) -> None:
     seed = fresh_seed()
-    with stage(site, seed, fresh_seed, tmp_path) as flow_run:
+    with stage(site, seed, tmp_path) as flow_run:
         site.command("cancel", flow_run, "--wait", "0")
         asked = time.monotonic()
     until(lambda: _is_over(site, flow_run), f"the end of flow run {flow_run}", seconds=PATIENCE_S, every=0.1)
