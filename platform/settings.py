@@ -110,8 +110,8 @@ class Settings(BaseSettings):
     route_patience_seconds: float = Field(
         2.0,
         ge=0,
-        description="How long a run may wait for a worker that has its weights in memory, and how far runs of "
-        "equal weights may go before older ones.",
+        description="How long a run may wait for a worker that has its weights in memory, and how far runs "
+        "of equal weights may go before older ones.",
     )
     workflow_attempts: int = Field(
         5, ge=1, description="Times a workflow run of the flow pool is started when its process dies."

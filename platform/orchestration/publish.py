@@ -44,8 +44,8 @@ _MAX_OUTCOMES = 50
 
 
 _WORTH_A_PAGE_SECONDS = 0.5
-"""Runs that are over sooner get no summary of their own: writing it would take longer than they did. The table
-of lineage tells of them."""
+"""Runs that are over sooner get no summary of their own: writing it would take longer than they did. The
+table of lineage tells of them."""
 
 _MAX_STEPS = 200
 

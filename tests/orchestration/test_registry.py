@@ -134,9 +134,7 @@ def test_what_is_missing_is_looked_for_in_modules_that_are_not_imported_yet() ->
     assert late.get("late").id == "a.late"
     assert imported == ["late"]
     declare(late, "a.lost", "a.nowhere", name="lost")
-    with pytest.raises(
-        InvalidWorkflow, match=r"'a\.lost' requires 'a\.nowhere', which is no"
-    ):
+    with pytest.raises(InvalidWorkflow, match=r"'a\.lost' requires 'a\.nowhere', which is no"):
         late.check_all()
 
 

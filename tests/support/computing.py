@@ -30,7 +30,8 @@ def compute_or_paint(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]
     """The run's outputs, for `FakeWorker(perform=...)`. Painted clips have the size and length asked for."""
     if run.card not in MEDIA:
         return paint(runtime, run) | _clips(runtime, run)
-    request = Executor(runtime.catalog, runtime.store, "fake").request(run, runtime.catalog.runs.inputs(run.id))
+    inputs = runtime.catalog.runs.inputs(run.id)
+    request = Executor(runtime.catalog, runtime.store, "fake").request(run, inputs)
     return {
         slot: _stored(runtime, each.kind, each.value, each.meta)
         for slot, each in Engine().run(_instance(run.card), request).outputs.items()
