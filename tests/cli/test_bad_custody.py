@@ -25,6 +25,7 @@ from tests.support.workshop import Workshop
 
 REF = "image:" + "3" * 12
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "cancel": ("01",),
     "catalog upgrade": (),
     "diff": (REF, REF),
     "export": (REF, "x.tar"),
@@ -38,10 +39,21 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "open": (REF,),
     "pages presign": ("01",),
     "pin": (REF, "--name", "best"),
+    "pool drain": ("01",),
+    "pool limit": ("flux-t2i", "2"),
+    "pool load": ("flux-t2i",),
+    "pool pause": ("flux-t2i",),
+    "pool resume": ("flux-t2i",),
+    "pool unload": ("flux-t2i",),
     "replay": (REF,),
     "retention add": ("old", "--keep", "1d"),
     "retention remove": ("old",),
+    "retry": ("01",),
     "run": ("text_to_image", "prompt=x"),
+    "schedule add": ("text_to_image", "prompt=x", "--every", "1h"),
+    "schedule pause": ("text_to_image", "nightly"),
+    "schedule resume": ("text_to_image", "nightly"),
+    "schedule rm": ("text_to_image", "nightly"),
     "show": (REF,),
     "trash restore": (REF,),
     "unpin": ("best",),
@@ -56,9 +68,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 CATALOG_UNSEEN = {"card check", "down", "status", "pages url"}
 """Commands that look at processes, at a folder or at the store's address alone."""
-REFUSED_BEFORE = {"run", "pages presign"}
+SCHEDULES = {"schedule add", "schedule ls", "schedule pause", "schedule resume", "schedule rm"}
+REFUSED_BEFORE = SCHEDULES | {"run", "retry", "pages presign"}
 """Commands that say first that nothing runs, or that the store has no such links."""
-TELLS_MORE = {"doctor", "demo", "catalog status"}
+TELLS_MORE = {"doctor", "demo", "catalog status", "ready"}
 """Commands with tests of their own."""
 
 COMMANDS = [path.removeprefix("mutoscope ") for path, _ in commands(get_command(app), "mutoscope")]
