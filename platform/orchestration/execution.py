@@ -141,7 +141,9 @@ async def _open(
         )
     except LeaseLost as error:
         raise Abort(str(error)) from error
-    if drawn and flow_run is not None and flow_run.run_count > 1:
+    if drawn and parent is None and flow_run is not None:
+        # Drawn by the first execution, and recorded: an approved picture would be another with a new one.
+        # Prefect's count of executions leaves out those that go on after a pause.
         values["seed"] = (await patience.ask(runtime.catalog.workflows.get, run_id)).parameters["seed"]
     if drawn:
         get_run_logger().info("seed %d drawn", values["seed"])

@@ -11,6 +11,7 @@ from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.custody.tie import tie
 from mutoscope.platform.refs import ArtifactRef
 from tests.cli.conftest import Command
 from tests.support.safetensors import checkpoint, saved
@@ -28,6 +29,7 @@ def publish(catalog: Catalog, ref: ArtifactRef, members: Any = None) -> None:
 
 @pytest.fixture
 def imported(catalog: Catalog, store: ArtifactStore) -> ArtifactRef:
+    tie(catalog, store)
     stored = put_component(store, "net", {"model.safetensors": MODEL, "config.json": CONFIG})
     publish(catalog, stored.manifest, stored.members)
     return stored.manifest
@@ -69,6 +71,7 @@ def test_all_of_it_is_there_as_data(imported: ArtifactRef, mutoscope: Command) -
 def test_an_adapter_names_its_base(
     imported: ArtifactRef, catalog: Catalog, store: ArtifactStore, mutoscope: Command
 ) -> None:
+    tie(catalog, store)
     stored = put_component(store, "net", {"a.safetensors": saved(checkpoint(2))}, base=imported.digest)
     parent = catalog.weights.get("flux-t2i/net@1")
     run = catalog.runs.record_completed(

@@ -121,7 +121,7 @@ def test_replay_regenerates_equal_digests(stack: Stack, first_video: FirstVideo)
 def test_status_and_doctor_are_content(stack: Stack, first_video: FirstVideo) -> None:
     status, doctor = stack.run_all([["status", "--json"], ["doctor", "--json"]])
     names = {process["name"] for process in status.json["processes"] if process["alive"]}
-    assert names == {"prefect-server", "gateway", "worker-1", "flow-pool"}
+    assert names == {"prefect-server", "gateway", "worker-1", "flow-pool", "reconciler"}
     assert status.json["queue"]["succeeded"] >= 4
     (worker,) = status.json["workers"]
     assert {"flux-t2i", "wan-i2v"} <= set(worker["cards"])

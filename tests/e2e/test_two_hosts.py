@@ -18,7 +18,7 @@ import pytest
 
 from mutoscope.platform.catalog import Catalog
 from tests.e2e.stack import Stack
-from tests.fire.workflows import RUNS, WORKFLOWS
+from tests.fire.shape import RUNS, WORKFLOWS
 from tests.support import lan
 from tests.support.servers import Databases, PostgresServer, S3Server, Server
 from tests.support.tinycard.card import CARD

@@ -13,7 +13,7 @@ from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.engine.request import Request, Result
-from tests.fire.workflows import LINKS, PER_REEL, REELS, STRIPS
+from tests.fire.shape import LINKS, PER_REEL, REELS, STRIPS
 from tests.support.tinycard.card import CARD
 
 

@@ -11,8 +11,8 @@ from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.catalog.workflows import WorkflowRecord
 from mutoscope.platform.custody.fsck import Report, fsck
 from tests.fire import expected
+from tests.fire.shape import RUNS, WORKFLOWS
 from tests.fire.site import Site
-from tests.fire.workflows import RUNS, WORKFLOWS
 from tests.support.contradictions import contradictions
 from tests.support.deadline import until
 from tests.support.tinycard.card import CARD

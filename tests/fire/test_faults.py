@@ -9,8 +9,8 @@ import pytest
 from tests.fire.faults import FAULTS, Fault
 from tests.fire.film import Film
 from tests.fire.report import Report, say
+from tests.fire.shape import RUNS
 from tests.fire.site import Site
-from tests.fire.workflows import RUNS
 
 pytestmark = pytest.mark.fire
 

@@ -16,14 +16,8 @@ from mutoscope.platform.orchestration.approval import approval
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.workflow import workflow
 from mutoscope.platform.refs import ArtifactRef
+from tests.fire.shape import LINKS, PER_REEL, REELS, STRIPS
 from tests.support.tinycard.card import CARD
-
-REELS, STRIPS, LINKS = 4, 2, 7
-PER_REEL = 1 + STRIPS * LINKS
-RUNS = REELS * PER_REEL
-"""Engine runs of one film."""
-WORKFLOWS = 1 + REELS * (1 + STRIPS)
-"""Workflow runs of one film."""
 
 
 @workflow("fire.strip", requires=[CARD.id])

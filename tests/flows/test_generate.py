@@ -61,7 +61,7 @@ async def test_a_second_run_shows_both_tasks_as_cached(runtime: Runtime, worker:
             while len(tasks) < 2 or not all(task.state and task.state.is_final() for task in tasks):
                 await asyncio.sleep(0.1)  # task runs reach the server as events
                 tasks = await client.read_task_runs(flow_run_filter=chosen)
-            assert {task.name for task in tasks} == {"flux-t2i", "wan-i2v"}
+            assert {task.name for task in tasks} == {"flux-t2i@1 · seed 7", "wan-i2v@1 · seed 7"}
             assert {task.state_name for task in tasks} == expected[row.id]
 
 

@@ -35,7 +35,8 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 async def test_a_card_is_run_by_its_id_with_parameters_of_its_own(runtime: Runtime) -> None:
     with FakeWorker(runtime, (CARD,)).serving():
         outputs = await serve(card=CARD, prompt="a ring", seed=3, parameters={"num_inference_steps": 2})
-    assert {slot: ref.kind for slot, ref in outputs.items()} == {"image": "image", "latent": "latent"}
+    kinds = {slot: ref.kind for slot, ref in outputs.items()}
+    assert kinds == {"image": "image", "latent": "latent", "kept": "latent"}, "all that the card can make"
     (run,) = runtime.catalog.runs.list(kind="engine")
     assert (run.card, run.seed) == (CARD, 3)
     assert run.parameters["prompt"] == "a ring"

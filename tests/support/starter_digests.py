@@ -31,7 +31,7 @@ def starter_instance(card_id: str) -> Instance:
 def starter_request(instance: Instance, name: str = "r", *, seed: int = 7, flip: bool = False) -> Request:
     """A fixed request; `flip` gives a card that takes an image another one."""
     inputs: dict[str, Any] = {}
-    if instance.card.inputs:
+    if any(slot.name == "image" for slot in instance.card.inputs):
         recipe = instance.recipe
         rows, columns = np.mgrid[0 : recipe.height, 0 : recipe.width]
         image = np.stack([rows * 3, columns * 3, rows + columns], axis=-1).astype(np.uint8)
