@@ -108,6 +108,7 @@ def test_a_video_launched_from_the_form_waits_for_a_person_and_is_made(stack: St
     assert ended.state == "succeeded"
     assert stack.run_count() == runs_before + 1, "the picture was not made again"
     assert [(run["name"], run["state_name"]) for run in stack.task_runs(flow_run_id)] == [
+        ("flux-t2i@1 · seed 131", "Completed"),
         ("flux-t2i@1 · seed 131", "Cached"),
         ("wan-i2v@1 · seed 131", "Completed"),
     ]

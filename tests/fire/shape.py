@@ -1,5 +1,5 @@
-"""How the film under fire is divided. Apart from its workflows: importing those declares them, which is for the
-processes that run them alone.
+"""How the film under fire is divided. Apart from its workflows: importing those declares them, which is for
+the processes that run them alone.
 """
 
 REELS, STRIPS, LINKS = 4, 2, 7
