@@ -86,17 +86,7 @@ def workflow(
                 return ended(message=str(error), data=error)
 
         body.__signature__ = bound  # type: ignore[attr-defined]
-        flow: Flow[..., Any] = Flow(
-            body,
-            name=name or fn.__name__,
-            version=_version(fn),
-            description=description or inspect.getdoc(fn),
-            flow_run_name=_run_name,
-            # `execute` validates, with our own messages; see signature.permissive.
-            validate_parameters=False,
-            persist_result=False,
-            retries=0,
-        )
+        flow = _flow(fn, body, name or fn.__name__, description or inspect.getdoc(fn))
         flow.parameters = _form(fn, model)
         declared = Workflow(
             id=id,
@@ -115,6 +105,23 @@ def workflow(
         return cast("Flow[P, Coroutine[Any, Any, R]]", flow)
 
     return declare
+
+
+def _flow(
+    fn: Callable[..., Any], body: WorkflowFunction[..., Any], name: str, description: str | None
+) -> Flow[..., Any]:
+    """The Prefect flow that executes `body` for the workflow written as `fn`."""
+    return Flow(
+        body,
+        name=name,
+        version=_version(fn),
+        description=description,
+        flow_run_name=_run_name,
+        # `execute` validates, with our own messages; see signature.permissive.
+        validate_parameters=False,
+        persist_result=False,
+        retries=0,
+    )
 
 
 def _run_name() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,19 +19,15 @@ ROUNDS = int(os.environ.get("MUTOSCOPE_RACES", "1"))
 pytestmark = pytest.mark.parametrize("round_", range(ROUNDS), ids=lambda n: f"round{n}")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def url(any_catalog_url: str) -> str:
     """An empty catalog's URL."""
-    name = "catalog_url" if request.param == "sqlite" else "postgres_catalog_url"
-    found: str = request.getfixturevalue(name)
-    return found
+    return any_catalog_url
 
 
 @pytest.fixture
-def catalog(url: str) -> Iterator[Catalog]:
-    opened = Catalog.open(url)
-    yield opened
-    opened.close()
+def catalog(any_catalog: Catalog) -> Catalog:
+    return any_catalog
 
 
 def most_at_once(found: Sequence[RunRecord]) -> int:
