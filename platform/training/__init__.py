@@ -1,1 +1,4 @@
-"""Online training: rollouts, advantages, objectives, methods, weight sync."""
+"""Online training: rollouts, advantages, objectives, methods, weight sync.
+
+groups      what a group of rollouts is on the record
+"""
