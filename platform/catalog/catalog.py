@@ -30,6 +30,7 @@ from mutoscope.platform.catalog.reasons import Reasons
 from mutoscope.platform.catalog.retention import Retention
 from mutoscope.platform.catalog.runs import Runs
 from mutoscope.platform.catalog.tombstones import Tombstones
+from mutoscope.platform.catalog.trainings import Trainings
 from mutoscope.platform.catalog.watch import Watch
 from mutoscope.platform.catalog.weights import Weights, WeightVersion
 from mutoscope.platform.catalog.why import Why
@@ -48,6 +49,7 @@ class Catalog:
         self.runs = Runs(database)
         self.ends = Ends(database)
         self.weights = Weights(database)
+        self.trainings = Trainings(database)
         self.workers = Workers(database)
         self.queues = Queues(database)
         self.pool = Pool(database)
@@ -132,7 +134,7 @@ class Catalog:
 
         A writer keeps others waiting on SQLite: a history of millions of rows goes in several blocks.
         """
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             yield Bulk(self._database, connection)
 
     def find(self, name: str) -> Named:

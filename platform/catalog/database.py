@@ -47,6 +47,15 @@ stalled disk."""
 CONNECT_SECONDS = 10
 """How long a Postgres server may take to accept a connection, unless the URL has a ``connect_timeout``."""
 
+SILENT_SECONDS = 8
+"""How long a Postgres transaction may lie between two statements before the server ends it. A host that lost
+its network in the middle of one would otherwise hold the rows that others wait for until the server's TCP
+gives up, hours later. Statements of a transaction follow each other within milliseconds."""
+
+_KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+"""Seconds and tries after which either end takes the other, unheard of, for gone; in libpq's spelling, and
+with ``tcp_`` before it Postgres's."""
+
 _CONFLICTS = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not available
 _SECRET_QUERY = ("password", "sslpassword")
 
@@ -75,6 +84,7 @@ class Database:
             self._glancer = self.engine.execution_options(mutoscope_glance=True)
             self._writer = self.engine.execution_options(mutoscope_write=True)
         else:
+            event.listen(self.engine, "connect", _prepare_postgres)
             event.listen(self.engine, "checkout", _refuse_broken)
             self._reader = self.engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -83,9 +93,14 @@ class Database:
             self._writer = self.engine.execution_options(isolation_level="READ COMMITTED")
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the database throughout."""
+    def read(self, *, at_leisure: bool = False) -> Iterator[Connection]:
+        """A transaction that sees one state of the database throughout.
+
+        Args:
+            at_leisure: its statements may lie further apart than `SILENT_SECONDS`, with files between them.
+        """
         with clear_errors(self.shown_url), self._reader.begin() as connection:
+            self._allow_leisure(connection, at_leisure)
             yield connection
 
     @contextmanager
@@ -96,13 +111,15 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, *, news: bool = False) -> Iterator[Connection]:
+    def write(self, *, news: bool = False, at_leisure: bool = False) -> Iterator[Connection]:
         """A transaction that may write; all or nothing.
 
         Args:
             news: workers or waiters may want to look; whoever watches hears of it at the commit.
+            at_leisure: as of `read`; for what touches no rows that others wait for.
         """
         with clear_errors(self.shown_url), self._writer.begin() as connection:
+            self._allow_leisure(connection, at_leisure)
             yield connection
             if news and not self.is_sqlite:
                 connection.execute(_NOTIFY)
@@ -149,6 +166,10 @@ class Database:
         """Close idle connections."""
         self.engine.dispose()
 
+    def _allow_leisure(self, connection: Connection, at_leisure: bool) -> None:
+        if at_leisure and not self.is_sqlite:
+            connection.execute(_AT_LEISURE)
+
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     # The driver must not open transactions by itself: `_begin_sqlite` says when and how.
@@ -178,7 +199,19 @@ def _begin_sqlite(connection: Connection) -> None:
     driver.execute("BEGIN IMMEDIATE" if options.get("mutoscope_write", False) else "BEGIN")
 
 
+def _prepare_postgres(driver: Any, record: Any) -> None:
+    """Settings of the session; they stay when the transaction that made them is committed."""
+    settings = {
+        "idle_in_transaction_session_timeout": f"{SILENT_SECONDS}s",
+        **{f"tcp_{name}": str(value) for name, value in _KEEPALIVE.items()},
+    }
+    chosen = ", ".join("set_config(%s, %s, false)" for _ in settings)
+    driver.execute(f"select {chosen}", [part for pair in settings.items() for part in pair])
+    driver.commit()
+
+
 _NOTIFY = text(f"notify {CHANNEL}")
+_AT_LEISURE = text("set local idle_in_transaction_session_timeout = 0")
 _SERIALISE = text("select pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
@@ -207,7 +240,7 @@ def _with_driver(url: URL) -> URL:
 def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {}
-    ours = {"connect_timeout": CONNECT_SECONDS, "application_name": "mutoscope"}
+    ours = {"connect_timeout": CONNECT_SECONDS, "application_name": "mutoscope", **_KEEPALIVE}
     return {name: value for name, value in ours.items() if name not in url.query}
 
 

@@ -132,7 +132,7 @@ class Transfer:
     def extract(self, roots: Roots) -> Iterator[Extract]:
         """The rows of the closure of `roots`, as of one moment. Roots the catalog does not know are passed
         over."""
-        with self._database.read() as connection:
+        with self._database.read(at_leisure=True) as connection:
             lateral = not self._database.is_sqlite
             yield Extract(connection, closure_of(connection, roots, lateral=lateral))
 
