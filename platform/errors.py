@@ -30,6 +30,7 @@
     └── RunError
         ├── RunFailed
         │   ├── ScoreTimeout           a reward card's time limit has passed
+        │   ├── NonFinite              a step gave NaN or infinity
         │   └── TimeLimitExceeded      a run or a workflow took longer than it may
         └── RunCancelled
             └── WorkflowCancelled      a whole workflow run, by its id or by whoever waited for it
@@ -197,6 +198,10 @@ class Declined(WorkflowCancelled):
 
 class ScoreTimeout(RunFailed):
     """A scorer took longer than its request allows. Says nothing about the sample."""
+
+
+class NonFinite(RunFailed):
+    """A step gave NaN or infinity: nothing of it is kept."""
 
 
 class TimeLimitExceeded(RunFailed):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
 from mutoscope.platform.engine.card import Card, ComponentSpec, Recipe, Slot
 from mutoscope.platform.engine.request import Profile
+from mutoscope.platform.engine.rollout import RolloutParameters
 
 REFINER = "refiner-lm"
 """The card of every refiner."""
@@ -20,6 +21,9 @@ PROMPT = "prompt"
 
 REFINE = "refine"
 """The parameter that turns the refiners on and off."""
+
+SEEDS = "refiner_seeds"
+"""The parameter of a rollout that gives refiners their seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,16 @@ def tokens_slot(part: str) -> str:
 def refiner_fields(refiner: type[BaseModel]) -> frozenset[str]:
     """The parameters of a composed card that are its refiners'."""
     return frozenset(refiner.model_fields) - {PROMPT}
+
+
+class ComposedRollout(RolloutParameters):
+    """What a request may set beside the card's parameters when it is a rollout."""
+
+    refiner_seeds: Mapping[str, Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(
+        None,
+        description="Seeds of refiners by their parts' names; requests that share one share what it writes. "
+        "Left out, each is derived from the request's own.",
+    )
 
 
 class RefinedRecipe(Recipe):
@@ -97,7 +111,7 @@ def compose(composition: Composition, cards: Mapping[str, Card], module: str) ->
         builder=f"{module}.program:build_{suffix}",
         sources=tuple(dict.fromkeys((module, *generator.sources, *refiner.sources))),
         profiles=profiles,
-        rollout_parameters=generator.rollout_parameters,
+        rollout_parameters=ComposedRollout,
     )
 
 

@@ -23,6 +23,7 @@ from mutoscope.models.unified.composition import (
     PROMPT,
     REFINE,
     REFINER,
+    SEEDS,
     Composition,
     RefinedRecipe,
     component_names,
@@ -72,7 +73,7 @@ class GeneratorPart:
     def __init__(self, composition: Composition, context: BuildContext) -> None:
         self.card = get_card(composition.generator)
         self._names = {spec.name for spec in self.card.components}
-        self._others = refiner_fields(get_card(REFINER).parameters) | {REFINE}
+        self._others = refiner_fields(get_card(REFINER).parameters) | {REFINE, SEEDS}
         own = {name: part for name, part in context.components.items() if name in self._names}
         self.program: Program = resolve_entrypoint(self.card.builder)(replace(context, components=own))
 
@@ -116,9 +117,9 @@ class RefinerPart:
         fields = refiner_fields(self.card.parameters)
         given = {name: value for name, value in request.parameters.items() if name in fields}
         parameters = self.card.resolve({**given, PROMPT: text}, self.recipe, request.profile)
-        return replace(
-            request, card=self.card.id, parameters=parameters, seed=part_seed(request.seed, self.name)
-        )
+        given_seeds = request.parameters.get(SEEDS) or {}
+        seed = given_seeds.get(self.name, part_seed(request.seed, self.name))
+        return replace(request, card=self.card.id, parameters=parameters, seed=seed)
 
     def view(self, slots: Slots) -> dict[str, Any]:
         known = _weights(slots)

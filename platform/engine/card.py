@@ -159,6 +159,8 @@ class Card:
         run_kind: what its runs are recorded as. A card without components has no weights to import; its
             recipe is its Recipe class's defaults.
         seeded: whether anything is drawn at random. If not, the seed is 0 in every key.
+        weights_of: id of the card whose weight versions it runs, where those are not its own: a trainer has
+            the components of the card that it trains. See `weights_card`.
     """
 
     id: str
@@ -176,6 +178,12 @@ class Card:
     rollout_parameters: type[BaseModel] | None = rollout.RolloutParameters
     run_kind: Literal["engine", "reward", "train_step"] = "engine"
     seeded: bool = True
+    weights_of: str | None = None
+
+    @property
+    def weights_card(self) -> str:
+        """The id under which its weight versions go."""
+        return self.weights_of or self.id
 
     def inspect(self, folder: Path) -> FolderSummary:
         """Check a diffusers-format folder without importing torch. Raises InvalidFolder."""
@@ -212,9 +220,15 @@ class Card:
                 values[name] = defaults.get(name, getattr(recipe, name, None))
         self._check_size(values, recipe)
         recipe.check(values)
-        if profile is Profile.ROLLOUT and self.rollout_parameters is rollout.RolloutParameters:
+        if profile is Profile.ROLLOUT and self._is_sampled:
             rollout.RolloutPlan.of(values, values["num_inference_steps"])
         return values
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether a rollout of it follows a schedule of noise levels."""
+        own = self.rollout_parameters
+        return own is not None and issubclass(own, rollout.RolloutParameters)
 
     def _check_size(self, values: Mapping[str, Any], recipe: Recipe) -> None:
         if "height" not in values or "width" not in values:

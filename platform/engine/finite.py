@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mutoscope.platform.errors import InvalidFolder, RunFailed
+from mutoscope.platform.errors import InvalidFolder, NonFinite
 
 JUDGES_ITSELF = frozenset({"reward_batch"})
 """Kinds of steps whose card reports a value that is not finite as such: a score may be one."""
@@ -47,11 +47,11 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def require_finite(value: Any, what: str) -> None:
-    """Raise RunFailed, which names `what` made them, if a tensor of the value holds NaN or infinity."""
+    """Raise NonFinite, which names `what` made them, if a tensor of the value holds NaN or infinity."""
     for tensor in tensors_of(value):
         if not all_finite(tensor):
             bad = int((~torch.isfinite(tensor)).sum())
-            raise RunFailed(
+            raise NonFinite(
                 f"{what} gave NaN or infinity, {bad} of {tensor.numel()} values {tuple(tensor.shape)} in "
                 f"{str(tensor.dtype).removeprefix('torch.')}: {_REMEDY}"
             )

@@ -21,7 +21,7 @@ from mutoscope.platform.engine.loop import (
 )
 from mutoscope.platform.engine.request import Progress, Request, Result
 from mutoscope.platform.engine.ticket import Ticket
-from mutoscope.platform.errors import RunFailed
+from mutoscope.platform.errors import NonFinite
 
 
 class NodeCache(Protocol):
@@ -121,7 +121,7 @@ class Job:
         """Book the next plan's outcome, and leave the node if that was its last.
 
         Raises:
-            RunFailed: the outcome is not finite; nothing of it is kept.
+            NonFinite: the outcome is not finite; nothing of it is kept.
         """
         node = self.node
         self._require_finite(node, outcome)
@@ -194,8 +194,8 @@ class Job:
         using = f" ({', '.join(node.uses)})" if node.uses else ""
         try:
             require_finite(outcome, f"{node.name}{at}{using} of {self.request.card}")
-        except RunFailed as error:
-            raise RunFailed(self._cause() or str(error)) from None
+        except NonFinite as error:
+            raise NonFinite(self._cause() or str(error)) from None
 
     def _cause(self) -> str | None:
         """The weights that explain a result that is not finite. Looks at all: this request has failed."""

@@ -23,6 +23,7 @@ from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import (
     CatalogUnavailable,
     MutoscopeError,
+    NonFinite,
     NoWorker,
     RunCancelled,
     RunFailed,
@@ -244,7 +245,7 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
         )
     if run.state == "failed":
         error = run.error or {}
-        kinds = {kind.__name__: kind for kind in (ScoreTimeout, TimeLimitExceeded)}
+        kinds = {kind.__name__: kind for kind in (ScoreTimeout, NonFinite, TimeLimitExceeded)}
         raise kinds.get(str(error.get("type")), RunFailed)(
             f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
         )

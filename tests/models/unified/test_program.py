@@ -193,6 +193,18 @@ class TestRollout:
         facts = made.outputs["trajectory"].value.facts
         assert set(facts.weights) == {spec.name for spec in get_card("flux-t2i").components}
 
+    def test_rollouts_that_share_a_refiners_seed_share_what_it_writes(self, instance: Whole) -> None:
+        shared = {"refiner_seeds": {"refiner_1": 11}}
+        one, other, third = (
+            run(instance(MULTI), seed, Profile.ROLLOUT, **given)
+            for seed, given in ((3, shared), (4, shared), (3, {"refiner_seeds": {"refiner_1": 12}}))
+        )
+        first = [content(made.outputs["refiner_1_tokens"]) for made in (one, other, third)]
+        assert first[0] == first[1] != first[2]
+        assert content(one.outputs["trajectory"]) != content(other.outputs["trajectory"])
+        assert one.outputs["refiner_1_tokens"].value["seed"] == 11
+        assert one.outputs["refiner_2_tokens"].value["seed"] == part_seed(3, "refiner_2")
+
     def test_the_steps_log_probs_recompute_for_the_refined_text_alone(self, instance: Whole) -> None:
         given = {"prompt": PROMPT, "num_inference_steps": 4}
         request = Request("r", UNIRL, {}, given, 3, Profile.ROLLOUT)
