@@ -195,11 +195,12 @@ CardParameters = Annotated[
 ]
 
 RewardCard = Annotated[
-    Literal["reward-scene", "reward-ocr", "reward-clip"],
+    Literal["reward-scene", "reward-ocr", "reward-clip", "scene-check"],
     Field(
         title="Reward",
         description="reward-scene: does it show the starter scene? reward-ocr: is the text written in it? "
-        "reward-clip: how near is it to the words?",
+        "reward-clip: how near is it to the words? scene-check: does it show the scene, judged by its pixels "
+        "alone?",
     ),
 ]
 

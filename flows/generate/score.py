@@ -9,7 +9,7 @@ from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.kinds import RewardRef
 from mutoscope.platform.orchestration.workflow import workflow
 
-TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "prompt"}
+TARGETS = {"reward-scene": "prompt", "reward-ocr": "text", "reward-clip": "prompt", "scene-check": "prompt"}
 """Which parameter of each card says what a sample is held against."""
 
 

@@ -1,9 +1,12 @@
 """Pixel operations as cards without weights, so that every picture and clip in a workflow comes from a run.
 
-    card    the declarations: video-frame, video-join, contact-sheet; no torch
+    card    the declarations: video-frame, video-join, contact-sheet, line-charts, picture-statistics; no
+            torch
     frame   one frame of a clip as a picture
     join    clips one after another
     sheet   pictures in labelled rows and columns
+    chart   numbers as lines in labelled panels; axes: where its ticks lie
+    statistics  how varied, sharp, colourful and dark pictures are
     layout  where a sheet's pictures and labels lie
     pixels  clips as frames
 

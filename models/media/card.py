@@ -66,14 +66,39 @@ class SheetParameters(BaseModel):
     )
 
 
+class ChartParameters(BaseModel):
+    """How panels are laid out. They fill rows from left to right, the first row first."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    columns: Annotated[int, Field(strict=True, ge=1, le=8)] = Field(2, description="Panels in a row.")
+    panel_width: Annotated[int, Field(strict=True, ge=160, le=2048)] = Field(
+        440, description="Of a panel, pixels."
+    )
+    panel_height: Annotated[int, Field(strict=True, ge=100, le=2048)] = Field(
+        220, description="Of a panel, pixels."
+    )
+
+
+class StatisticsParameters(BaseModel):
+    """Which pictures belong together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    groups: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(
+        (),
+        description="How many in a row were made of one prompt each, in order. Left out: all of them of one.",
+    )
+
+
 def _card(
-    name: str, title: str, inputs: Slot, outputs: Slot, parameters: type[BaseModel], module: str
+    name: str, title: str, inputs: tuple[Slot, ...], outputs: Slot, parameters: type[BaseModel], module: str
 ) -> Card:
     return Card(
         id=name,
         title=title,
         components=(),
-        inputs=(inputs,),
+        inputs=inputs,
         outputs=(outputs,),
         parameters=parameters,
         recipe=MediaRecipe,
@@ -88,7 +113,7 @@ def _card(
 FRAME = _card(
     "video-frame",
     "One frame of a video as a picture",
-    Slot("video", "video", "The clip; its sound is left aside."),
+    (Slot("video", "video", "The clip; its sound is left aside."),),
     Slot("image", "image", "The frame, uint8 (H, W, 3)."),
     FrameParameters,
     "frame",
@@ -96,7 +121,7 @@ FRAME = _card(
 JOIN = _card(
     "video-join",
     "Videos one after another",
-    Slot("videos", "video", "Clips of one size, in order; their sound is left aside.", many=True),
+    (Slot("videos", "video", "Clips of one size, in order; their sound is left aside.", many=True),),
     Slot("video", "video", "All their frames."),
     JoinParameters,
     "join",
@@ -104,10 +129,29 @@ JOIN = _card(
 SHEET = _card(
     "contact-sheet",
     "Pictures in labelled rows and columns",
-    Slot("images", "image", "The pictures, in reading order.", many=True),
+    (Slot("images", "image", "The pictures, in reading order.", many=True),),
     Slot("image", "image", "The sheet."),
     SheetParameters,
     "sheet",
+)
+CHARTS = _card(
+    "line-charts",
+    "Numbers as lines in labelled panels",
+    (Slot("series", "json", "A title, and panels with their lines; see `chart`."),),
+    Slot("image", "image", "The panels."),
+    ChartParameters,
+    "chart",
+)
+STATISTICS = _card(
+    "picture-statistics",
+    "How varied, sharp, colourful and dark pictures or videos are",
+    (
+        Slot("images", "image", "Pictures, those of a prompt in a row.", required=False, many=True),
+        Slot("videos", "video", "Clips, where they are no pictures.", required=False, many=True),
+    ),
+    Slot("statistics", "json", "Means by name; see `statistics`."),
+    StatisticsParameters,
+    "statistics",
 )
 
 

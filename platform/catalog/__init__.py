@@ -8,6 +8,7 @@
     lineage     what came from what; its parts are closure and breadth (the walk), graph (its records), uses,
                 made, impact, recipes and diff (answers), tree, prov and openlineage (how they are written)
     artifacts   weights   workers   workflows   incidents
+    trainings   what a training was set up with, the versions it made, what it noted of each iteration
     queues      what an operator holds back; pool: depths and rates per card; pool_report: how they are told;
                 scaling: how many workers they call for
     routing     which run a worker takes next; claiming: how it takes it; residents: which weights are where
@@ -54,6 +55,7 @@ from mutoscope.platform.catalog.placement import weights_key
 from mutoscope.platform.catalog.pool_report import Depth, PoolReport, Rate
 from mutoscope.platform.catalog.queues import QueueRecord
 from mutoscope.platform.catalog.records import Enqueued, RenewResult, RunRecord, RunSpec, Standing
+from mutoscope.platform.catalog.trainings import Note, Training
 from mutoscope.platform.catalog.tree import render_tree
 from mutoscope.platform.catalog.uses import WeightUse
 from mutoscope.platform.catalog.weights import WeightVersion
@@ -78,6 +80,7 @@ __all__ = [
     "MadePage",
     "Member",
     "Members",
+    "Note",
     "PassedOver",
     "PoolReport",
     "QueueRecord",
@@ -86,6 +89,7 @@ __all__ = [
     "RunRecord",
     "RunSpec",
     "Standing",
+    "Training",
     "Wanted",
     "WeightUse",
     "WeightVersion",

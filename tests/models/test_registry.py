@@ -31,8 +31,9 @@ def install(monkeypatch: pytest.MonkeyPatch, *origins: str) -> None:
 BUILT_IN = [
     *("flux-t2i", "wan-i2v", "ltx2-av", "wan-t2v", "wan-adaptive", "cosmos3-omni"),
     *("refiner-lm", "unirl-qwenflux", "multi-expert"),
-    *("video-frame", "video-join", "contact-sheet"),
-    *("reward-scene", "reward-ocr", "reward-clip"),
+    *("video-frame", "video-join", "contact-sheet", "line-charts", "picture-statistics"),
+    *("reward-scene", "reward-ocr", "reward-clip", "scene-check"),
+    "rollout-group",
     *("starter-image-trainer", "starter-video-trainer", "starter-refiner-trainer", "starter-scorer-trainer"),
 ]
 
