@@ -50,8 +50,8 @@ def group_advantages(
 ) -> Advantages:
     """The advantages of groups of scores.
 
-    A group of equal scores is recognised by their equality and not by its deviation, which rounding makes
-    greater than zero for most numbers: a constant reward must move nothing at all.
+    A group of equal scores is recognised by their equality and not by a deviation of 0, which rounding can
+    miss: a constant reward must move nothing at all.
 
     Args:
         scores: by group and sample; None where there is none.
@@ -66,7 +66,7 @@ def group_advantages(
     _check(scores, scale, clip, epsilon)
     known = [[score for score in group if score is not None] for group in scores]
     everything = [score for group in known for score in group]
-    overall = statistics.pstdev(everything) if everything else 0.0
+    overall = statistics.pstdev(everything) if everything and scale == "global" else 0.0
     values: list[tuple[float | None, ...]] = []
     silent = 0
     for group, scored in zip(scores, known, strict=True):

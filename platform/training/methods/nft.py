@@ -114,8 +114,7 @@ def noised(x0: Tensor, noise: Tensor, sigma: float | Tensor, made: Tensor | None
 def decay(old: Mapping[str, Tensor], theta: Mapping[str, Tensor], d: float) -> dict[str, Tensor]:
     """d·old + (1−d)·θ by name: the policy that samples follows the one that learns.
 
-    With d = 0 it is θ and with d = 1 it is old, bit for bit. Products and sum are float32, results of old's
-    dtype.
+    Products and sum are float32, results of old's dtype.
 
     Args:
         d: in [0, 1].
