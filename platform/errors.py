@@ -29,6 +29,8 @@
     ├── GroupLost                      a rank of a worker's group of devices is gone; the group ends
     └── RunError
         ├── RunFailed
+        │   ├── TrainingHalted         a training that was stopped; its head is the last good version
+        │   ├── TrainingDiverged       a training step whose policy went astray; it made no weights
         │   ├── ScoreTimeout           a reward card's time limit has passed
         │   ├── NonFinite              a step gave NaN or infinity
         │   └── TimeLimitExceeded      a run or a workflow took longer than it may
@@ -182,6 +184,14 @@ class RunError(MutoscopeError):
 
 class RunFailed(RunError):
     """The run failed; the message is the recorded error."""
+
+
+class TrainingHalted(RunFailed):
+    """A training was stopped, because what it taught got worse or a step of it failed."""
+
+
+class TrainingDiverged(RunFailed):
+    """A training step ended with no finite gradient, or with a policy far from where it began."""
 
 
 class RunCancelled(RunError):

@@ -35,6 +35,9 @@ KINDS = (
 SHOWN_DIGITS = 12
 """Hex digits of a digest shown to people: 48 bits, unique by all odds among millions of artifacts."""
 
+TRAINER_SUFFIX = "-trainer"
+"""The card that trains another one goes by that one's id with this behind it, and runs its weights."""
+
 
 def check_kind(kind: str | None) -> None:
     """Raise InvalidParameter for what is no kind of artifact; None, for all kinds, is fine."""

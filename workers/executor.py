@@ -12,11 +12,13 @@ from typing import Any
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactRef, ArtifactStore, codecs, manifest
-from mutoscope.platform.artifacts.components import put_component
+from mutoscope.platform.artifacts.components import StoredComponent, put_component
+from mutoscope.platform.artifacts.replacing import put_replaced
 from mutoscope.platform.catalog import Catalog, Members, RunRecord
 from mutoscope.platform.engine.request import Output, Profile, Progress, Request, Result
 from mutoscope.platform.engine.roles import by_slot
 from mutoscope.platform.errors import MutoscopeError
+from mutoscope.workers.tensors import open_weights, to_raw
 
 _MAX_MESSAGE = 500
 _MAX_TRACEBACK = 16_000
@@ -90,7 +92,7 @@ class Executor:
     def _put(self, slot: str, output: Output, members: dict[str, Members]) -> ArtifactRef:
         """Store an output. Weights are a component, whose manifest is the output; its members are added."""
         if output.kind == manifest.KIND:
-            component = put_component(self._store, slot, output.value)
+            component = self._put_weights(slot, output)
             members[component.manifest.digest] = component.members
             return component.manifest
         encoded = codecs.encode(output.kind, output.value, output.meta)
@@ -98,7 +100,17 @@ class Executor:
             encoded.data, kind=output.kind, media_type=encoded.media_type, meta=encoded.meta
         )
 
+    def _put_weights(self, slot: str, output: Output) -> StoredComponent:
+        """Store files as a component, or tensors in place of those of the component they are `like`."""
+        like = output.meta.get("like")
+        if like is not None:
+            return put_replaced(self._store, like, {name: to_raw(t) for name, t in output.value.items()})
+        name = output.meta.get("component", slot)
+        return put_component(self._store, name, output.value, base=output.meta.get("base"))
+
     def _decode(self, ref: ArtifactRef) -> Any:
+        if ref.kind == manifest.KIND:
+            return open_weights(self._store, ref.digest)
         return codecs.decode(ref.kind, self._store.get(ref.digest), ref.media_type)
 
 

@@ -7,10 +7,11 @@ wan-i2v/transformer@12     that version, the others live
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mutoscope.platform.catalog import Catalog
+from mutoscope.platform.engine.card import Card
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 
 
@@ -31,7 +32,7 @@ class Selection:
     follows: bool
 
 
-def select(catalog: Catalog, served: Collection[str], text: str) -> Selection:
+def select(catalog: Catalog, served: Mapping[str, Card], text: str) -> Selection:
     """Look up what a text names now.
 
     Raises:
@@ -48,7 +49,8 @@ def select(catalog: Catalog, served: Collection[str], text: str) -> Selection:
         chosen = {name: version.digest for name, version in catalog.weights.aliased(card, suffix).items()}
     else:
         chosen = {}
-    weights = {name: version.digest for name, version in catalog.weights.live(card).items()} | chosen
+    live = catalog.weights.live(served[card].weights_card)
+    weights = {name: version.digest for name, version in live.items()} | chosen
     if not weights or (at and not chosen):
         raise UnknownReference(
             f"{text} names no weights: `mutoscope weights list {card}` shows those there are"

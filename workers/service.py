@@ -60,7 +60,10 @@ class Service:
     _not_before: float = 0.0
 
     def __post_init__(self) -> None:
-        self._todo.extend(card.id for card in self.cards.values() if card.components)
+        # A trainer's weights are a served card's: it is loaded, sharing them, when its first run is claimed.
+        self._todo.extend(
+            card.id for card in self.cards.values() if card.components and card.run_kind != "train_step"
+        )
         self.card_digests = {name: numerics.card_digest(card) for name, card in self.cards.items()}
 
     @property
@@ -183,7 +186,8 @@ class Service:
             self._note(card, error)
             return
         self._trouble.pop(card, None)
-        self.rehearsals.of(instance)
+        if instance.card.run_kind != "train_step":
+            self.rehearsals.of(instance)
         self.residency.release(card, selection.weights)
 
     def _note(self, text: str, error: Exception) -> None:

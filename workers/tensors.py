@@ -1,4 +1,4 @@
-"""A component's tensors as torch tensors, each read only when it is asked for. Imports torch."""
+"""A component's tensors as torch tensors, each read only when it is asked for, and as bytes again. Needs torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.artifacts.tensors import RawTensor, Tensors, readers
 from mutoscope.platform.errors import InvalidParameter
+from mutoscope.platform.weights import GivenWeights
 
 _TORCH_TYPES = {
     "BOOL": torch.bool,
@@ -28,10 +29,32 @@ _TORCH_TYPES = {
     "C64": torch.complex64,
 }
 
+_NAMES = {dtype: name for name, dtype in _TORCH_TYPES.items()}
+
 
 def open_tensors(store: ArtifactStore, manifest: ComponentManifest) -> Tensors[torch.Tensor]:
     """As `artifacts.tensors.open_tensors`, on the CPU and with memory of their own."""
     return Tensors(readers(store, manifest), _to_torch)
+
+
+def open_weights(store: ArtifactStore, digest: str) -> GivenWeights:
+    """An artifact of kind ``weights`` as a request's input.
+
+    Raises:
+        ArtifactMissing, ArtifactCorrupt: its manifest, its base's or a file beside the tensors is gone or
+            damaged.
+    """
+    manifest = ComponentManifest.parse(store.get(digest))
+    files = {file.path: store.get(file.digest) for file in manifest.files if file.path.endswith(".json")}
+    tensors = open_tensors(store, manifest)
+    return GivenWeights(digest, manifest.component, tensors, files, manifest.base)
+
+
+def to_raw(tensor: torch.Tensor) -> RawTensor:
+    """A tensor's bytes, as a file holds them."""
+    flat = tensor.detach().to("cpu").contiguous()
+    data = flat.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return RawTensor(_NAMES[flat.dtype], tuple(flat.shape), data)
 
 
 def _to_torch(raw: RawTensor) -> torch.Tensor:

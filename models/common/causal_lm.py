@@ -104,3 +104,28 @@ def token_log_probs(
     tokens: Any = torch.tensor([*prompt, *answer], device=model.device)
     logits_SV = model(tokens[None, :-1], logits_to_keep=len(answer)).logits[0]
     return policy_log_probs(logits_SV, sampling).gather(1, tokens[len(prompt) :, None])[:, 0]
+
+
+def stacked_log_probs(
+    model: PreTrainedModel,
+    asked: Sequence[tuple[Sequence[int], Sequence[int]]],
+    temperatures: Sequence[float],
+) -> list[Tensor]:
+    """`token_log_probs` of several answers in one pass, each (answer tokens,), float32.
+
+    Shorter rows are filled up behind their end, which no earlier token sees.
+
+    Args:
+        asked: prompt and answer of each. temperatures: that each was drawn at.
+    """
+    rows = [[*prompt, *answer] for prompt, answer in asked]
+    width = max(len(row) for row in rows)
+    tokens_BS = torch.tensor([row + [row[-1]] * (width - len(row)) for row in rows], device=model.device)
+    inputs: Any = tokens_BS[:, :-1]
+    logits_BSV = model(inputs, use_cache=False).logits
+    found = []
+    for at, ((prompt, answer), temperature) in enumerate(zip(asked, temperatures, strict=True)):
+        begin, end = len(prompt) - 1, len(prompt) + len(answer) - 1
+        log_p_TV = (logits_BSV[at, begin:end].float() / temperature).log_softmax(dim=-1)
+        found.append(log_p_TV.gather(1, tokens_BS[at, begin + 1 : end + 1, None])[:, 0])
+    return found

@@ -17,6 +17,7 @@ Checkpoints, cut along their tensors so that versions share them:
 
     manifest      how one component's files and tensors are named as a single artifact
     components    putting one; input: its files, read by range; split: a file as objects
+    replacing     one like another, apart from some tensors
     assembly      a file put together again; appearing: files that are complete or not there
     tensors       one tensor of many; trajectories: one step of a group
 

@@ -52,7 +52,7 @@ def put_component(
     members: dict[str, ArtifactRef | str] = {} if base is None else {manifest.BASE_MEMBER: base}
     for path, source in files.items():
         _require_path(path)
-        file, stored = _put_file(store, path, source)
+        file, stored = put_file(store, path, source)
         listed.append(file)
         members |= stored
         faults.hit("component.file_stored")
@@ -66,9 +66,10 @@ def put_component(
     return StoredComponent(ref, members)
 
 
-def _put_file(
+def put_file(
     store: ArtifactStore, path: str, source: bytes | Path
 ) -> tuple[ManifestFile, dict[str, ArtifactRef]]:
+    """Store one file of a component; how it is kept, and the members it adds. Raises as `put_component`."""
     if path.endswith(".safetensors"):
         with Input(path, source) as opened:
             layout = opened.layout()

@@ -19,7 +19,7 @@ from mutoscope.platform.catalog.database import Database
 from mutoscope.platform.catalog.tables import artifacts, weight_aliases, weight_versions
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
-from mutoscope.platform.refs import SHOWN_DIGITS
+from mutoscope.platform.refs import SHOWN_DIGITS, TRAINER_SUFFIX
 
 LIVE = "live"
 """The alias that new runs are pinned to."""
@@ -318,9 +318,11 @@ _ALL_ALIASED = (
 
 
 def name_for(card: str | None, digest: str, versions: Iterable[WeightVersion]) -> str:
-    """What people call those bytes as a card's weights: the newest of the names that are the card's own; a
-    digest where it has none. `versions`: every name the bytes have, oldest first."""
-    own = [version for version in versions if version.card == card]
+    """What people call those bytes as a card's weights: the newest of the names that are the card's own, or
+    of the card that it trains; a digest where it has none. `versions`: every name the bytes have, oldest
+    first."""
+    trained = (card or "").removesuffix(TRAINER_SUFFIX)
+    own = [version for version in versions if version.card in (card, trained)]
     return str(own[-1]) if own else digest[:SHOWN_DIGITS]
 
 

@@ -60,7 +60,8 @@ def describe(home: Home, card: Card) -> dict[str, Any]:
     }
     if home.has_catalog:
         within = home.settings.lease_seconds
-        described["weights"] = {name: str(v) for name, v in home.catalog.weights.live(card.id).items()}
+        live = home.catalog.weights.live(card.weights_card)
+        described["weights"] = {name: str(version) for name, version in live.items()}
         described["workers"] = [
             {"id": worker.id, "host": worker.host, "pid": worker.pid, "device": worker.device}
             for worker in home.catalog.workers.alive(card=card.id, within_seconds=within)

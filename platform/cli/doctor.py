@@ -249,7 +249,7 @@ def _weights(home: Home) -> Iterator[Finding]:
     from mutoscope.platform.cli.integrity import damaged_files
 
     for card, declared in cards().items():
-        if not any(part.weighted for part in declared.components):
+        if not any(part.weighted for part in declared.components) or declared.weights_of is not None:
             continue
         live = home.catalog.weights.live(card)
         if not live and starter_folder(card) is None:

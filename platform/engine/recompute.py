@@ -109,23 +109,47 @@ def recorded_steps(
     Raises:
         InvalidParameter: the slots' request is not one of the group.
     """
-    loop = _loop(instance.program)
-    state: LoopState = loop.init({**slots, "request": replace(slots["request"], seed=seed)})
-    capture = state.capture
-    assert capture is not None
-    _check(facts, capture)
-    device = capture.sigmas.device
+    seeker = Seeker.of(instance, slots, seed)
+    check_recorded(facts, seeker.capture)
+    device = seeker.capture.sigmas.device
     for index in range(*facts.window):
         latents, moved = (
             torch.from_numpy(sample.latents[level]).unsqueeze(0).to(device) for level in (index, index + 1)
         )
-        loop.seek(state, index, latents)
-        plan = loop.next(state)
+        yield RecordedStep(index, latents, moved, seeker.plan(index, latents), seeker.capture)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seeker:
+    """One sample's sampler, ready to be put before any of its steps, at any latents."""
+
+    loop: SeekableLoop
+    state: LoopState
+
+    @classmethod
+    def of(cls, instance: Instance, slots: Mapping[str, Any], seed: int) -> Seeker:
+        """The sampler of an instance, for a sample of that seed; `slots` as `conditioned` makes them."""
+        loop = _loop(instance.program)
+        return cls(loop, loop.init({**slots, "request": replace(slots["request"], seed=seed)}))
+
+    @property
+    def capture(self) -> Capture:
+        """The rollout's own: its schedule and its law."""
+        capture = self.state.capture
+        assert isinstance(capture, Capture)
+        return capture
+
+    def plan(self, index: int, latents: Tensor) -> WorkPlan:
+        """The work plan of step `index` from latents (1, …), whose result is the velocity there. Its rows are
+        those of the sampler's latest place: take them before the next one is asked for."""
+        self.loop.seek(self.state, index, latents)
+        plan = self.loop.next(self.state)
         assert isinstance(plan, WorkPlan)
-        yield RecordedStep(index, latents, moved, plan, capture)
+        return plan
 
 
-def _check(facts: TrajectoryFacts, capture: Capture) -> None:
+def check_recorded(facts: TrajectoryFacts, capture: Capture) -> None:
+    """Refuse a request that did not sample a group: InvalidParameter names what differs."""
     plan = capture.plan
     for name, recorded, asked in (
         ("sigmas", facts.sigmas, capture.levels),

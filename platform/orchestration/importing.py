@@ -20,7 +20,7 @@ from mutoscope.platform.artifacts.components import StoredComponent, put_compone
 from mutoscope.platform.catalog import Catalog, WeightVersion
 from mutoscope.platform.custody.users import register
 from mutoscope.platform.engine.card import RECIPE, Card, FolderSummary, Recipe
-from mutoscope.platform.errors import InvalidFolder
+from mutoscope.platform.errors import InvalidFolder, InvalidParameter
 
 
 def import_folder(
@@ -38,7 +38,12 @@ def import_folder(
     Raises:
         InvalidFolder: the folder is damaged, incomplete or another family's; nothing was recorded.
         StoreUnwritable: the store refuses; nothing was recorded.
+        InvalidParameter: a trainer, which has no weights of its own.
     """
+    if card.weights_of is not None:
+        raise InvalidParameter(
+            "card", card.id, f"it trains the weights of {card.weights_of}: import them for that"
+        )
     folder = folder.expanduser().resolve()
     summary = card.inspect(folder)
     store.check_writable()

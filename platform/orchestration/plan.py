@@ -92,11 +92,11 @@ def plan_run(
     values = {name: value for name, value in given.items() if value is not None}
     inputs = _inputs(runtime, card, values)
     pinned = {
-        **digests_of(runtime.catalog.weights.live(card_id)),
-        **pins.get(card_id, {}),
+        **digests_of(runtime.catalog.weights.live(card.weights_card)),
+        **pins.get(card.weights_card, {}),
         **digests_of(select(runtime.catalog, card_id, weights)),
     }
-    recipe = _recipe(runtime, card, pinned)
+    recipe = recipe_of(runtime, card, pinned)
     recipe.check_inputs(inputs)
     contract = runtime.catalog.workers.contract(card_id) or numerics.cpu_contract(runtime.settings.threads)
     key_parts = {
@@ -172,14 +172,16 @@ def _input(runtime: Runtime, card: Card, name: str, kind: str, value: Any) -> Ar
     return ref
 
 
-def _recipe(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
+def recipe_of(runtime: Runtime, card: Card, weights: Mapping[str, str]) -> Recipe:
+    """A card's recipe at weights, digest by component. Raises UnknownReference: a needed one is missing."""
     if not card.components:
         return card.recipe.model_validate({})
     needed = {part.name for part in card.components if not part.optional} | {RECIPE}
     missing = sorted(needed - set(weights))
     if missing:
         lacking = "has no weights" if not weights else f"has no {missing[0]}"
-        raise UnknownReference(f"card {card.id} {lacking}: use `mutoscope weights import {card.id} FOLDER`")
+        owner = card.weights_card
+        raise UnknownReference(f"card {owner} {lacking}: use `mutoscope weights import {owner} FOLDER`")
     return _read_recipe(runtime, card, weights[RECIPE])
 
 

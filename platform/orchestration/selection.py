@@ -62,7 +62,7 @@ def pins_of(catalog: Catalog, texts: Iterable[str], cards: Iterable[str]) -> Pin
     Raises:
         InvalidParameter, UnknownReference: as `select`; also for a card that will not be run.
     """
-    serving = sorted(set(cards))
+    serving = sorted({get_card(card_id).weights_card for card_id in cards})
     by_card: dict[str, list[str]] = {}
     for text in texts:
         card_id = text.partition("@")[0].partition("/")[0]
@@ -98,7 +98,7 @@ def from_tags(tags: Iterable[str]) -> list[str]:
 
 def _of_component(catalog: Catalog, card: Card, component: str, text: str) -> WeightVersion:
     _require_component(card, component, text)
-    own = f"{card.id}/{component}"
+    own = f"{card.weights_card}/{component}"
     path, at, _ = str(text).partition("@")
     if not at:
         raise InvalidParameter("weights", text, f"write {own}@12, @12 or @alias")
@@ -108,22 +108,21 @@ def _of_component(catalog: Catalog, card: Card, component: str, text: str) -> We
 
 
 def _named(catalog: Catalog, card: Card, text: str) -> dict[str, WeightVersion]:
+    own = card.weights_card
     path, at, suffix = str(text).partition("@")
     owner, _, component = path.partition("/")
-    if not at or not suffix or owner not in ("", card.id) or (component and not owner):
-        raise InvalidParameter(
-            "weights", text, f"write {card.id}/component@12, {card.id}@alias or @alias for {card.id}"
-        )
+    if not at or not suffix or owner not in ("", own) or (component and not owner):
+        raise InvalidParameter("weights", text, f"write {own}/component@12, {own}@alias or @alias for {own}")
     if component:
         return {component: _of_component(catalog, card, component, text)}
     if suffix.isdecimal():
         raise InvalidParameter(
-            "weights", text, f"a number is of one component: write {card.id}/component@{suffix}"
+            "weights", text, f"a number is of one component: write {own}/component@{suffix}"
         )
-    aliased = catalog.weights.aliased(card.id, suffix)
+    aliased = catalog.weights.aliased(own, suffix)
     if not aliased:
         raise UnknownReference(
-            f"no weights of {card.id} have the alias {suffix!r}: `mutoscope weights list {card.id}` shows "
+            f"no weights of {own} have the alias {suffix!r}: `mutoscope weights list {own}` shows "
             "those there are"
         )
     return aliased

@@ -162,11 +162,11 @@ def test_a_worker_that_is_asked_to_drain_ends(hall: Workshop) -> None:
 
 def test_a_selection_is_spelled_as_elsewhere(hall: Workshop) -> None:
     live = {name: version.digest for name, version in hall.catalog.weights.live(CARD.id).items()}
-    whole = select(hall.catalog, [CARD.id], CARD.id)
+    whole = select(hall.catalog, {CARD.id: CARD}, CARD.id)
     assert (whole.weights, whole.chosen, whole.follows) == (live, {}, False)
-    aliased = select(hall.catalog, [CARD.id], f"{CARD.id}@live")
+    aliased = select(hall.catalog, {CARD.id: CARD}, f"{CARD.id}@live")
     assert (aliased.weights, aliased.chosen, aliased.follows) == (live, live, True)
-    numbered = select(hall.catalog, [CARD.id], f"{CARD.id}/net@1")
+    numbered = select(hall.catalog, {CARD.id: CARD}, f"{CARD.id}/net@1")
     assert (numbered.weights, numbered.chosen, numbered.follows) == (live, {"net": live["net"]}, False)
     with pytest.raises(UnknownReference):
-        select(hall.catalog, [CARD.id], f"{CARD.id}@nonesuch")
+        select(hall.catalog, {CARD.id: CARD}, f"{CARD.id}@nonesuch")
