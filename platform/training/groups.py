@@ -20,8 +20,6 @@ from mutoscope.platform import ids
 from mutoscope.platform.engine.card import invalid_parameter
 from mutoscope.platform.reward import Reward, Status
 
-FORMAT = "mutoscope.rollout/1"
-
 LEAST_SCORED = 2
 """Samples with a score that a group needs: an advantage contrasts a sample with others of its group."""
 
@@ -58,6 +56,10 @@ class Draw(_Record):
         """
         return _drawn(self, "sample", place, attempt)
 
+    def one_of(self, what: str, choices: Sequence[str]) -> str:
+        """The group's own choice, such as of a law."""
+        return choices[_drawn(self, what) % len(choices)]
+
     def node_seed(self, expert: str, path: Sequence[int]) -> int:
         """The seed of what an expert writes at a node of the group's tree, 0 <= n < 2**63.
 
@@ -86,8 +88,8 @@ class Sample(_Record):
         trajectory: which trajectory file, and which row of it.
         tokens: by part, such as ``refiner``, which tokens file holds what it wrote.
         image: which image file the sample began with.
-        nodes: by expert, the id of the node of the group's tree at which it wrote. Samples of one node share
-            the expert's output and all before it.
+        nodes: by expert, its node in the group's tree, named by the seed that it drew with. Samples of one
+            node share the expert's output and all before it; an expert that was passed over is left out.
     """
 
     seed: int = Field(ge=0, lt=2**63)
@@ -140,7 +142,7 @@ class RolloutRecord(_Record):
         reason: why the group is dropped; None if it is not.
     """
 
-    format: Literal["mutoscope.rollout/1"] = FORMAT
+    format: Literal["mutoscope.rollout/1"] = "mutoscope.rollout/1"
     card: str
     prompt: str
     target: str
@@ -179,8 +181,10 @@ class RolloutRecord(_Record):
 
     def request_parameters(self, sample: Sample) -> dict[str, Any]:
         """The parameters with which the sample's request was made."""
-        refine = {"refine": sample.refined} if "refine" in self.parameters else {}
-        return {**self.parameters, **refine}
+        if "refine" not in self.parameters:
+            return dict(self.parameters)
+        seeds = {part: int(sample.nodes[part]) for part in sample.tokens} or None
+        return {**self.parameters, "refine": sample.refined, "refiner_seeds": seeds}
 
     def to_json(self) -> dict[str, Any]:
         """As the artifact holds it."""

@@ -47,7 +47,7 @@ def outputs(slots: Mapping[str, Any]) -> dict[str, Output]:
     """The card's output slots. The record's facts say how many samples it has, and how they were scored."""
     record: RolloutRecord = slots["record"]
     scores = [score for score in record.scores if score is not None]
-    facts = {"samples": len(record.samples), "scored": len(scores), "kept": record.kept}
+    facts: dict[str, Any] = {"samples": len(record.samples), "scored": len(scores), "kept": record.kept}
     if scores:
         facts["mean_score"] = sum(scores) / len(scores)
     made = {"rollout": Output("json", record.to_json(), facts)}
