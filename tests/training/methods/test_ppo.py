@@ -126,6 +126,12 @@ def test_gradient_of_the_kl_by_differences() -> None:
     assert not gradient(lambda at: ppo.gaussian_kl(at, mean, 0.4).mean(), mean).any()
 
 
+def test_the_other_policy_is_a_fact() -> None:
+    mean, other = normal(2, 3, seed=0).requires_grad_(), normal(2, 3, seed=1).requires_grad_()
+    ppo.gaussian_kl(mean, other, 0.4).mean().backward()
+    assert other.grad is None
+
+
 def test_given_elements_have_no_part_in_the_kl() -> None:
     mean, other = normal(2, 3, 4, seed=0), normal(2, 3, 4, seed=1)
     made = torch.ones(1, 1, 4)
