@@ -1,0 +1,140 @@
+"""What a training left on record, as plain data; and how far trainings went beyond their controls."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mutoscope.flows.rl import records
+from mutoscope.flows.rl.configuration import TrainingConfiguration
+from mutoscope.platform.orchestration.runtime import Runtime
+
+Told = dict[str, Any]
+
+_METRICS = (
+    *("method", "step", "loss", "grad_norm", "ratio_mean", "ratio_max", "clip_fraction", "kl", "delta_log_p"),
+    *("zero_std_groups", "rejected", "skipped_nonfinite", "samples", "staleness_max", "policy_shift"),
+)
+
+
+def of(
+    runtime: Runtime, name: str, configuration: TrainingConfiguration, *, control: bool, halted: str | None
+) -> Told:
+    """A training's curve: scores by judge before an iteration, rewards and metrics in it."""
+    until = range(configuration.iterations + 1)
+    evaluations = records.read_all(runtime, name, records.EVALUATION, until)
+    iterations = records.read_all(runtime, name, records.ITERATION, until)
+    timings = records.read_all(runtime, name, records.TIMING, until)
+    return {
+        "name": name,
+        "seed": configuration.seed,
+        "control": control,
+        "halted": halted,
+        "evaluations": [_evaluation(at, record) for at, record in evaluations.items()],
+        "iterations": [
+            {
+                "iteration": at,
+                "reward": record["rewards"]["mean"],
+                "reward_std": record["rewards"]["std"],
+                "samples": record["rewards"]["samples"],
+                "heads": {part: head["version"] for part, head in record["heads"].items()},
+                "metrics": {part: _metrics(metrics) for part, metrics in record["metrics"].items()},
+            }
+            for at, record in iterations.items()
+        ],
+        "seconds": {
+            part: round(sum(timing[part] for timing in timings.values() if timing["whole"]), 1)
+            for part in ("collect", "train", "publish")
+        },
+    }
+
+
+def _evaluation(iteration: int, record: Mapping[str, Any]) -> Told:
+    held_out = record["held_out"]
+    return {
+        "iteration": iteration,
+        "scores": {judge: told["mean"] for judge, told in record["scores"].items()},
+        "right": right(record["samples"]),
+        "held_out": held_out and {judge: told["mean"] for judge, told in held_out.items()},
+        "held_out_right": right(record["held_out_samples"]),
+        "samples": record["samples"],
+    }
+
+
+def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> float | None:
+    """The share of samples that pass every check; None where nobody checked."""
+    scores = [sample["scores"][judge]["score"] for sample in samples if judge in sample["scores"]]
+    return statistics.fmean(score == 1.0 for score in scores) if scores else None
+
+
+def _metrics(metrics: Mapping[str, Any]) -> Told:
+    return {name: metrics[name] for name in _METRICS if metrics.get(name) is not None}
+
+
+def without_samples(training: Told) -> Told:
+    """The same without a line for every evaluated sample."""
+    rest = [{k: v for k, v in one.items() if k != "samples"} for one in training["evaluations"]]
+    return {**training, "evaluations": rest}
+
+
+def gain(training: Told, judge: str, scores: str = "scores") -> float | None:
+    """The last evaluation's mean less the first's."""
+    told = [one[scores] for one in training["evaluations"]]
+    if len(told) < 2 or told[0] is None or told[0].get(judge) is None:
+        return None
+    return float(told[-1][judge] - told[0][judge])
+
+
+def drift(training: Told) -> float | None:
+    """Mean reward of the last third of the iterations' rollouts less that of the first: fresh seeds
+    throughout."""
+    rewards = [one["reward"] for one in training["iterations"] if one["reward"] is not None]
+    third = len(rewards) // 3
+    return statistics.fmean(rewards[-third:]) - statistics.fmean(rewards[:third]) if third else None
+
+
+def summary(trainings: Sequence[Told]) -> Told:
+    """Gains of the trainings and of the controls, by judge, on trained and on held-out prompts."""
+    judges = {judge for training in trainings for one in training["evaluations"] for judge in one["scores"]}
+    return {
+        kind: {
+            **{
+                f"{judge}{suffix}": _spread(gain(training, judge, scores) for training in mine)
+                for judge in sorted(judges)
+                for suffix, scores in (("", "scores"), (" held out", "held_out"))
+            },
+            "first": _spread(training["evaluations"][0]["scores"].get("scene-check") for training in mine),
+            "last": _spread(training["evaluations"][-1]["scores"].get("scene-check") for training in mine),
+            "reward of rollouts": _spread(drift(training) for training in mine),
+        }
+        for kind, mine in _kinds(trainings)
+    }
+
+
+def _kinds(trainings: Sequence[Told]) -> Iterator[tuple[str, list[Told]]]:
+    for kind, control in (("updates", False), ("controls", True)):
+        mine = [one for one in trainings if one["control"] is control and one["evaluations"]]
+        if mine:
+            yield kind, mine
+
+
+def _spread(values: Iterable[float | None]) -> Told | None:
+    known = [round(value, 4) for value in values if value is not None]
+    if not known:
+        return None
+    return {"mean": round(statistics.fmean(known), 4), "least": min(known), "most": max(known), "each": known}
+
+
+def lines(training: Told) -> list[str]:
+    """For whoever watches."""
+    told = [
+        f"before {one['iteration']:>3}: {_scores(one['scores'])}; held out {_scores(one['held_out'] or {})}"
+        for one in training["evaluations"]
+    ]
+    rewards = " ".join(f"{one['reward']:.3f}" for one in training["iterations"] if one["reward"] is not None)
+    return [*told, f"rollouts: {rewards}", *([training["halted"]] if training["halted"] else [])]
+
+
+def _scores(scores: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{judge} {score:.3f}" for judge, score in scores.items() if score is not None)

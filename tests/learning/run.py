@@ -1,0 +1,148 @@
+"""Train a shipped recipe on starter weights, with several seeds, beside controls whose updates are off.
+
+    python tests/learning/run.py --recipe train_nft --seeds 1 2 3 --control [--home DIR] [--set PATH=JSON ...]
+
+Everything is the system's own: a home with a catalog and a store, one worker process, the training loop that
+the workflows wrap. A seed is that of everything drawn in training, and of the evaluation's samples, which no
+training ever sees. A control is the same configuration with nothing to train: the same prompts, samples and
+evaluations at the weights it began with.
+
+`evidence` reads what a training left on record, `pictures` draws it. pytest collects nothing here: a recipe
+takes tens of minutes. Started again with the same home, it goes on where it was. After every training it writes
+`results/RECIPE.json`, `RECIPE-curves.png` and `RECIPE-samples.png`, so that a stopped one leaves what it had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ["DO_NOT_TRACK"] = "1"
+
+from mutoscope.flows.rl.configuration import TrainingConfiguration, read  # noqa: E402
+from mutoscope.flows.rl.training import train  # noqa: E402
+from mutoscope.models.registry import get_card  # noqa: E402
+from mutoscope.models.starter.folders import starter_folder  # noqa: E402
+from mutoscope.platform.errors import TrainingHalted  # noqa: E402
+from mutoscope.platform.orchestration.importing import import_folder  # noqa: E402
+from mutoscope.platform.orchestration.runtime import Runtime, use_runtime  # noqa: E402
+from mutoscope.platform.refs import TRAINER_SUFFIX  # noqa: E402
+from tests.bench import environment  # noqa: E402
+from tests.learning import evidence, pictures  # noqa: E402
+from tests.support.workshop import Workshop  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+
+HELPERS = ("rollout-group", "line-charts", "picture-statistics", "contact-sheet", "video-frame")
+"""Cards without weights that a training calls."""
+
+EVALUATION_SEEDS = 1_000_000
+"""Seeds of evaluated samples begin at so many times the training's seed: every training has its own."""
+
+
+def configured(recipe: str, seed: int, changes: dict[str, Any]) -> TrainingConfiguration:
+    """The recipe as one seed trains it."""
+    asked = read(recipe, changes)
+    count = len(asked.evaluation.seeds) if asked.evaluation else 0
+    seeds = [seed * EVALUATION_SEEDS + number for number in range(count)]
+    return read(recipe, {**changes, "seed": seed, "evaluation.seeds": seeds})
+
+
+def without_updates(configuration: TrainingConfiguration) -> TrainingConfiguration:
+    """The control: the same, with nothing to train."""
+    stages = tuple(stage.model_copy(update={"train": {}}) for stage in configuration.stages)
+    return TrainingConfiguration.model_validate({**configuration.model_dump(), "stages": stages})
+
+
+@contextmanager
+def serving(home: Path, configuration: TrainingConfiguration) -> Iterator[Runtime]:
+    """A home with the starter weights of all cards that the recipe needs, and a worker that serves them."""
+    judges = configuration.evaluation.judges if configuration.evaluation else ()
+    staged = [stage.card for stage in configuration.stages]
+    weighted = list(dict.fromkeys((*staged, *configuration.rewards, *judges)))
+    fresh = not home.exists()
+    workshop = Workshop(home, concurrency=16, poll_seconds=0.05)
+    for card in weighted if fresh else ():
+        folder = starter_folder(card)
+        if folder is not None:
+            import_folder(workshop.catalog, workshop.store, get_card(card), folder)
+    cards = (*weighted, *(f"{card}{TRAINER_SUFFIX}" for card in staged), *HELPERS)
+    arguments = [word for card in cards for word in ("--card", card)]
+    with workshop.worker(*arguments, fresh=True, PYTHONPATH=os.pathsep.join(sys.path)) as worker:
+        worker.wait_ready()
+        with use_runtime(Runtime(workshop.settings, workshop.catalog, workshop.store)) as runtime:
+            yield runtime
+    workshop.close()
+
+
+def one(
+    runtime: Runtime, recipe: str, configuration: TrainingConfiguration, *, control: bool
+) -> dict[str, Any]:
+    """One training, or what is on record of it so far, as plain data."""
+    kind = "control" if control else "seed"
+    name = f"{recipe.replace('_', '-')}-{kind}-{configuration.seed}"
+    print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
+    halted = None
+    try:
+        asyncio.run(train(name, configuration))
+    except TrainingHalted as error:
+        halted = str(error)
+    told = evidence.of(runtime, name, configuration, control=control, halted=halted)
+    for line in evidence.lines(told):
+        print(f"    {line}", flush=True)
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--recipe", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--control", action="store_true", help="also train nothing, with every seed")
+    parser.add_argument("--home", type=Path, help="go on with this home; left out, build/learning/RECIPE")
+    parser.add_argument("--set", nargs="*", default=[], metavar="PATH=JSON", help="changes to the recipe")
+    parser.add_argument("--name", help="of the result's files; left out, the recipe's")
+    asked = parser.parse_args()
+    changes = {path: json.loads(value) for path, _, value in (each.partition("=") for each in asked.set)}
+    home = asked.home or ROOT / "build" / "learning" / (asked.name or asked.recipe)
+    result: dict[str, Any] = {
+        "recipe": asked.recipe,
+        "changes": changes,
+        "environment": environment.describe(),
+        "configuration": read(asked.recipe, changes).to_json(),
+        "trainings": [],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    with serving(home, read(asked.recipe, changes)) as runtime:
+        for seed in asked.seeds:
+            configuration = configured(asked.recipe, seed, changes)
+            for control in (False, True) if asked.control else (False,):
+                own = without_updates(configuration) if control else configuration
+                result["trainings"].append(one(runtime, asked.recipe, own, control=control))
+                result["summary"] = evidence.summary(result["trainings"])
+                write(asked.name or asked.recipe, result, runtime)
+    print(json.dumps(result["summary"], indent=2))
+
+
+def write(name: str, result: dict[str, Any], runtime: Runtime) -> None:
+    """The result's files."""
+    plain = {**result, "trainings": [evidence.without_samples(each) for each in result["trainings"]]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(plain, indent=1) + "\n")
+    pictures.curves(result, RESULTS / f"{name}-curves.png")
+    pictures.samples(runtime, result, RESULTS / f"{name}-samples.png")
+
+
+if __name__ == "__main__":
+    main()
