@@ -8,8 +8,9 @@ training ever sees. A control is the same configuration with nothing to train: t
 evaluations at the weights it began with.
 
 `evidence` reads what a training left on record, `pictures` draws it. pytest collects nothing here: a recipe
-takes tens of minutes. Started again with the same home, it goes on where it was. After every training it writes
-`results/RECIPE.json`, `RECIPE-curves.png` and `RECIPE-samples.png`, so that a stopped one leaves what it had.
+takes tens of minutes. Started again with the same home, it goes on where it was. After every training it
+writes `results/RECIPE.json`, `RECIPE-curves.png` and `RECIPE-samples.png`, so that a stopped one leaves what
+it had.
 """
 
 from __future__ import annotations
