@@ -6,13 +6,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.ids import new_id
+from tests.support.groups import SHARED_NOW, GroupScheduling, together
 from tests.support.servers import Databases, PostgresServer, S3Server
 
 # Before anything imports Prefect, which reads them once.
@@ -21,11 +24,30 @@ os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["DO_NOT_TRACK"] = "1"
 
 
-@pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    """A Prefect server for the session. It takes about ten seconds to start, so only tests of the seam ask
-    for it.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    together(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After what the modules have made of it, what the group shares."""
+    SHARED_NOW.leave(item, nextitem)
+
+
+@pytest.fixture(scope="module")
+def prefect_server() -> None:
+    """A Prefect server, the same for all files that ask for one. It takes about ten seconds to start, and
+    time from everything beside it as long as it runs.
     """
+    SHARED_NOW.get("prefect_server", _prefect_server)
+
+
+@contextmanager
+def _prefect_server() -> Iterator[None]:
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 

@@ -26,8 +26,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = name.removesuffix(".py")
+    # Before the registry is a copy: what ships registers once, when it is first imported.
+    monkeypatch.setattr(registry.REGISTRY, "_by_id", dict(discover().all()))
     monkeypatch.setenv(registry.VARIABLE, module)
-    monkeypatch.setattr(registry.REGISTRY, "_by_id", dict(registry.REGISTRY.all()))
     discover()
     yield importlib.import_module(module)
     del sys.modules[module]
