@@ -15,6 +15,7 @@ PACKAGES = (
     "platform/cli",
     "platform/custody",
     "platform/orchestration",
+    "platform/training/methods",
     "workers",
     "flows/maintenance",
 )
