@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from mutoscope.models.reward.common.caption import Caption
 from mutoscope.models.reward.common.parameters import INPUTS, OUTPUTS, RewardParameters, RewardRecipe
 from mutoscope.platform.engine.card import Card, FolderSummary
 from mutoscope.platform.errors import InvalidFolder
@@ -15,7 +16,7 @@ from mutoscope.platform.errors import InvalidFolder
 class CheckParameters(RewardParameters):
     """What a request may set."""
 
-    prompt: str = Field(
+    prompt: Caption = Field(
         min_length=1,
         description="The starter caption that the sample is held against.",
         examples=["a red circle left of a blue square"],

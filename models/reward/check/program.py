@@ -16,10 +16,9 @@ from mutoscope.models.reward.check.card import CARD
 from mutoscope.models.reward.common.loop import KIND, Unscorable, Verdict, reward_program
 from mutoscope.models.reward.common.sample import frames_of, is_clip
 from mutoscope.models.starter.checker import ImageReport, VideoReport, check_image, check_video
-from mutoscope.models.starter.grammar import CaptionError, Scene, parse
+from mutoscope.models.starter.grammar import Scene, parse
 from mutoscope.platform.engine.loop import BuildContext, Program, WorkPlan
 from mutoscope.platform.engine.request import Request
-from mutoscope.platform.errors import InvalidParameter
 
 COST = 2.0
 """Of a sample, next to the scene scorer's 1 for a frame."""
@@ -27,19 +26,12 @@ COST = 2.0
 
 def build(context: BuildContext) -> Program:
     """The card's program."""
-    return reward_program(CARD.id, SceneCheck(), check=scene_of)
+    return reward_program(CARD.id, SceneCheck())
 
 
 def scene_of(request: Request) -> Scene:
-    """The scene that the prompt means. Raises InvalidParameter for text outside the grammar."""
-    try:
-        return parse(request.parameters["prompt"])
-    except CaptionError:
-        raise InvalidParameter(
-            "prompt",
-            request.parameters["prompt"],
-            "say a starter scene, such as 'a red circle left of a blue square, drifting right'",
-        ) from None
+    """The scene that the prompt means; the card has refused text outside the grammar."""
+    return parse(request.parameters["prompt"])
 
 
 class SceneCheck:

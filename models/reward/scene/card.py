@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from mutoscope.models.reward.common.caption import Caption
 from mutoscope.models.reward.common.parameters import INPUTS, OUTPUTS, RewardParameters, RewardRecipe
 from mutoscope.platform.engine.card import Card, ComponentSpec
 
@@ -11,7 +12,7 @@ from mutoscope.platform.engine.card import Card, ComponentSpec
 class SceneParameters(RewardParameters):
     """What a request may set."""
 
-    prompt: str = Field(
+    prompt: Caption = Field(
         min_length=1,
         description="The starter caption that the sample is held against.",
         examples=["a red circle left of a blue square"],

@@ -22,28 +22,20 @@ from mutoscope.models.reward.scene.criteria import (
     total,
 )
 from mutoscope.models.reward.scene.net import SIDE, SceneScorer
-from mutoscope.models.starter.grammar import CaptionError, Scene, parse
+from mutoscope.models.starter.grammar import Scene, parse
 from mutoscope.platform.engine.loop import BuildContext, Program, Rows, WorkPlan
 from mutoscope.platform.engine.request import Request
-from mutoscope.platform.errors import InvalidParameter
 
 
 def build(context: BuildContext) -> Program:
     """The card's program over its loaded scorer."""
     scorer = SceneReward(context.components["scorer"], context.device, context.dtype)
-    return reward_program(CARD.id, scorer, check=scene_of)
+    return reward_program(CARD.id, scorer)
 
 
 def scene_of(request: Request) -> Scene:
-    """The scene that the prompt means. Raises InvalidParameter for text outside the grammar."""
-    try:
-        return parse(request.parameters["prompt"])
-    except CaptionError:
-        raise InvalidParameter(
-            "prompt",
-            request.parameters["prompt"],
-            "say a starter scene, such as 'a red circle left of a blue square, drifting right'",
-        ) from None
+    """The scene that the prompt means; the card has refused text outside the grammar."""
+    return parse(request.parameters["prompt"])
 
 
 class SceneReward:
