@@ -29,6 +29,7 @@ from mutoscope.platform.errors import (
     RunFailed,
     ScoreTimeout,
     TimeLimitExceeded,
+    TrainingDiverged,
 )
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer, told
 from mutoscope.platform.orchestration.patience import Patience
@@ -245,7 +246,8 @@ async def _wait(runtime: Runtime, run: RunRecord) -> tuple[RunRecord, dict[str, 
         )
     if run.state == "failed":
         error = run.error or {}
-        kinds = {kind.__name__: kind for kind in (ScoreTimeout, NonFinite, TimeLimitExceeded)}
+        told = (ScoreTimeout, NonFinite, TimeLimitExceeded, TrainingDiverged)
+        kinds = {kind.__name__: kind for kind in told}
         raise kinds.get(str(error.get("type")), RunFailed)(
             f"run {run.id} of {run.card} failed: {error.get('message') or 'no error was recorded'}"
         )

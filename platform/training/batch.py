@@ -201,15 +201,22 @@ class Gathering:
     def _credited(
         self, records: Sequence[RolloutRecord], how: Mapping[str, Any]
     ) -> tuple[list[dict[int, float]], int]:
-        """An example for each output of the component, told by the first sample that came of it."""
+        """An example for each output of the component, told by the first sample that captured it."""
         groups = [[Leaf(sample.nodes, sample.score) for sample in record.samples] for record in records]
         experts = [*self.experts, *sorted(_experts(records) - set(self.experts))]
         earned = credit(groups, experts, self.parameters["credit"], **how)[self.component]
         values: list[dict[int, float]] = [{} for _ in records]
         for output in earned.teaching:
             assert output.advantage is not None
-            values[output.group][output.samples[0]] = output.advantage
+            record = records[output.group]
+            captured = [at for at in output.samples if self._captured(record.samples[at])]
+            if captured:
+                values[output.group][captured[0]] = output.advantage
         return values, earned.zero_std_groups
+
+    def _captured(self, sample: Sample) -> bool:
+        """Whether there is a record of what the component did for a sample."""
+        return self.component in sample.tokens if self._reads_tokens else sample.trajectory is not None
 
     def _example(
         self, place: int, record: RolloutRecord, index: int, value: float, staleness: int, begin: Any

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from mutoscope.platform.engine.card import Card, Recipe, Slot
+from mutoscope.platform.engine.card import Card, Slot
 from mutoscope.platform.refs import TRAINER_SUFFIX
 
 Method = Literal["flow-grpo", "nft", "token-pg", "distill"]
@@ -158,9 +158,8 @@ _MODULES = (
 
 def trainer_of(card: Card) -> Card:
     """The card that trains another one's components."""
-    recipe: type[Recipe] = create_model(
-        f"{card.recipe.__name__}OfTrainer", __base__=(Unchecked, card.recipe), __module__=__name__
-    )
+    bases: Any = (Unchecked, card.recipe)
+    recipe: Any = create_model(f"{card.recipe.__name__}OfTrainer", __base__=bases, __module__=__name__)
     return Card(
         id=f"{card.id}{TRAINER_SUFFIX}",
         title=f"Training step of {card.id}",

@@ -23,7 +23,7 @@ from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.training.batch import Example
 from mutoscope.platform.training.methods.distill import distill_loss
 from mutoscope.platform.training.methods.flow_grpo import FlowGrpo, FlowStep, flow_grpo
-from mutoscope.platform.training.methods.nft import nft_loss, noised, optimality
+from mutoscope.platform.training.methods.nft import drift, nft_loss, noised, optimality
 from mutoscope.platform.training.methods.token_pg import token_policy_gradient
 from mutoscope.platform.training.policy import FlowPolicy, Place, TokenPolicy, padded
 
@@ -183,10 +183,21 @@ class Nft(FlowObjective):
     captures = False
 
     def __init__(
-        self, policy: FlowPolicy, pinned: FlowPolicy, *, beta: float, times: int, advantage: float
+        self,
+        policy: FlowPolicy,
+        pinned: FlowPolicy,
+        *,
+        beta: float,
+        times: int,
+        advantage: float,
+        drift: tuple[FlowPolicy, float] | None = None,
     ) -> None:
+        """
+        Args:
+            drift: a reference, and the weight of the squared distance from its velocity.
+        """
         super().__init__(policy, pinned)
-        self.beta, self.times, self.advantage = beta, times, advantage
+        self.beta, self.times, self.advantage, self.drift = beta, times, advantage, drift
 
     def items(self, examples: Sequence[Example], draws: Draws) -> list[Item]:
         found = []
@@ -211,14 +222,19 @@ class Nft(FlowObjective):
         velocities = self.policy.velocities(places)
         with torch.no_grad():
             old = self.pinned.velocities(places)
+            reference = velocities if self.drift is None else self.drift[0].velocities(places)
         losses, made = [], Measured(torch.empty(0))
-        for item, place, v, v_old in zip(items, places, velocities, old, strict=True):
+        for item, place, v, v_old, v_ref in zip(items, places, velocities, old, reference, strict=True):
             assert item.target is not None
             r_B = optimality(_advantages([item]).to(v.device), self.advantage)
             sigma, x0 = item.sigma[0], item.target
             term = nft_loss(v, v_old, x0, place.latents, sigma, r_B, self.beta, made=item.made)
             losses.append(term.loss_B)
-            _note(made, "kl", term.drift_B)
+            if self.drift is None:
+                continue
+            distance_B = drift(v, v_ref, item.made)
+            losses[-1] = losses[-1] + self.drift[1] * distance_B
+            _note(made, "kl", distance_B)
         made.loss_B = torch.cat(losses)
         return made
 

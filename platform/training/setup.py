@@ -51,7 +51,7 @@ class Setup:
 
     def total(self) -> int:
         """Work plans: to begin, the passes of every update, and to judge."""
-        rows = self._parameters["rows"]
+        rows: int = self._parameters["rows"]
         items = (sum(self._items(example) for example in examples) for examples in self.updates)
         return 2 + sum(-(-count // rows) for count in items)
 
@@ -91,7 +91,10 @@ class Setup:
         """The examples of every optimiser step. One that nobody's advantage asks for is none: a constant
         reward moves nothing, whatever the optimiser remembers."""
         examples, first = self.batch.examples, self._state.epochs if self._state else 0
-        found = []
+        if self._parameters["method"] == "nft":
+            # r = ½ is no silence: it pulls a policy that has moved back to the one that sampled.
+            examples = tuple(example for example in examples if example.advantage)
+        found: list[list[Example]] = []
         for epoch in range(first, first + self._parameters["epochs"]):
             place = ids.digest(_ORDER_DOMAIN, {"seed": self._request.seed, "epoch": epoch})
             generator = torch.Generator("cpu").manual_seed(draw(place))
@@ -165,11 +168,19 @@ class Setup:
         conditions = Conditions(self._instance, asked["distill_steps"] if distils else None)
         pinned = FlowPolicy(self._instance, conditions)
         policy = FlowPolicy(self._with(learner.trainable.module), conditions)
+        reference = self._reference(learner)
+        other = None if reference is None else FlowPolicy(self._with(reference), conditions)
         match asked["method"]:
             case "nft":
                 beta, times = asked["nft_beta"], asked["nft_times"]
-                return Nft(policy, pinned, beta=beta, times=times, advantage=asked["nft_advantage"])
+                drift = None if other is None else (other, asked["kl_beta"])
+                return Nft(
+                    policy, pinned, beta=beta, times=times, advantage=asked["nft_advantage"], drift=drift
+                )
             case "distill":
+                if other is not None:
+                    remedy = "leave it out: a student has its teacher, and no penalty besides"
+                    raise InvalidParameter("reference", learner.component, remedy)
                 return Distil(policy, pinned)
         self._check_window()
         options = FlowGrpo(
@@ -182,8 +193,6 @@ class Setup:
         if options.needs_old and any(self.batch.staleness):
             remedy = "it compares with the policy that sampled: use it on rollouts of the pinned weights"
             raise InvalidParameter("guard" if asked["guard"] else "dppo_epsilon", True, remedy)
-        reference = self._reference(learner)
-        other = None if reference is None else FlowPolicy(self._with(reference), conditions)
         return Grpo(policy, pinned, options, other)
 
     def _check_window(self) -> None:

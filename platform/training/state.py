@@ -98,5 +98,5 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         hasher.update(json.dumps([name, list(tensor.shape), str(tensor.dtype)]).encode())
-        hasher.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        hasher.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return hasher.hexdigest()

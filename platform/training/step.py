@@ -97,8 +97,7 @@ class Training:
             self._check_capture(measured.facts.pop("delta_fresh"))
         measured.facts.pop("delta_fresh", None)
         update.add(float(loss.detach()), measured.facts)
-        if loss.requires_grad:  # nothing has a gradient where every item was clipped
-            loss.backward()
+        loss.backward()
 
     def _check_capture(self, deltas: Sequence[float]) -> None:
         worst = max(deltas, default=0.0)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from mutoscope.models.registry import get_card
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.platform import ids
+from mutoscope.platform.engine.adapters import read_adapter, with_adapter
 from mutoscope.platform.engine.engine import Engine
-from mutoscope.platform.engine.instance import Instance, assemble, load_instance
+from mutoscope.platform.engine.instance import Instance, assemble, load_instance, with_components
 from mutoscope.platform.engine.request import Output, Profile, Request
+from mutoscope.platform.engine.views import origin_of, with_tensors
 from mutoscope.platform.training.groups import Draw, RolloutRecord, Sample
+from mutoscope.platform.training.state import fingerprint
 from mutoscope.platform.trajectory import joined
 from mutoscope.platform.weights import GivenWeights
 
@@ -196,8 +203,6 @@ def request(
 
 def given(component: str, files: Mapping[str, bytes]) -> GivenWeights:
     """Files of a component as a worker opens them."""
-    from safetensors.torch import load
-
     tensors: dict[str, Tensor] = {}
     for name, data in files.items():
         if name.endswith(".safetensors"):
@@ -207,24 +212,28 @@ def given(component: str, files: Mapping[str, bytes]) -> GivenWeights:
 
 
 def advanced(served: Instance, weights: Output, version: int) -> Instance:
-    """A served card at the full weights that a step made, under a digest of their own."""
-    from mutoscope.platform.engine.instance import with_components
-    from mutoscope.platform.engine.views import with_tensors
-
-    name = weights.meta["component"]
+    """A served card at the weights that a step made, as a worker serves them, under a digest of their own."""
+    name, digest = weights.meta["component"], digest_of(f"{served.card.id} {version}")
     module = served.components[name]
+    if "base" in weights.meta:
+        origin = origin_of(module)
+        below = served
+        if origin is not None:
+            assert origin.digest is not None
+            below = with_components(served, {name: origin.base}, {name: origin.digest})
+        assert below.weights[name] == weights.meta["base"]
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder) / file for file in weights.value]
+            for path in paths:
+                path.write_bytes(weights.value[path.name])
+            return with_adapter(below, read_adapter(paths, name), digest)
     known = {key for key, _ in module.named_parameters()}
     own = {key: tensor.clone() for key, tensor in weights.value.items() if key in known}
-    changed = with_tensors(module, own)
-    return with_components(served, {name: changed}, {name: digest_of(f"{served.card.id}/{name} {version}")})
+    return with_components(served, {name: with_tensors(module, own)}, {name: digest})
 
 
 def content(outputs: Mapping[str, Output]) -> dict[str, str]:
     """Every byte of a step's outputs, by slot, hashed."""
-    import json
-
-    from mutoscope.platform.training.state import fingerprint
-
     found = {}
     for slot, output in outputs.items():
         if output.kind == "json":
@@ -237,19 +246,3 @@ def content(outputs: Mapping[str, Output]) -> dict[str, str]:
             found[slot] = ids.sha256(b"".join(parts[name] for name in sorted(parts)))
         found[slot] += json.dumps(dict(output.meta), sort_keys=True)
     return found
-
-
-__all__ = [
-    "Rollouts",
-    "advanced",
-    "collect",
-    "content",
-    "digest_of",
-    "given",
-    "image",
-    "replace",
-    "request",
-    "starter",
-    "train",
-    "trainer",
-]
