@@ -8,11 +8,11 @@ bytes, so a step is remembered, replayed and traced like every run. No torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from mutoscope.platform.engine.card import Card, Slot
+from mutoscope.platform.engine.card import Card, Recipe, Slot
 from mutoscope.platform.refs import TRAINER_SUFFIX
 
 Method = Literal["flow-grpo", "nft", "token-pg", "distill"]
@@ -141,6 +141,7 @@ _MODULES = (
     "advantages",
     "batch",
     "cards",
+    "flow_objectives",
     "groups",
     "learner",
     "methods",
@@ -152,6 +153,7 @@ _MODULES = (
     "setup",
     "state",
     "step",
+    "token_objective",
     "trainable",
 )
 
@@ -159,7 +161,8 @@ _MODULES = (
 def trainer_of(card: Card) -> Card:
     """The card that trains another one's components."""
     bases: Any = (Unchecked, card.recipe)
-    recipe: Any = create_model(f"{card.recipe.__name__}OfTrainer", __base__=bases, __module__=__name__)
+    name = f"{card.recipe.__name__}OfTrainer"
+    recipe = cast("type[Recipe]", create_model(name, __base__=bases, __module__=__name__))
     return Card(
         id=f"{card.id}{TRAINER_SUFFIX}",
         title=f"Training step of {card.id}",

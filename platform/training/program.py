@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from mutoscope.platform.engine.loop import BuildContext, Done, LoopNode, LoopState, Program, WorkPlan
-from mutoscope.platform.engine.request import Output
+from mutoscope.platform.engine.request import Output, Request
 from mutoscope.platform.training.setup import Setup
 from mutoscope.platform.training.step import Training
 
@@ -74,7 +74,12 @@ class Train:
 def build(context: BuildContext) -> Program:
     """Builder of every trainer."""
     train = Train(context)
-    return Program((LoopNode(train, train.total),), _outputs)
+    return Program((LoopNode(train, train.total),), _outputs, extent=_extent)
+
+
+def _extent(request: Request) -> float:
+    """What a pass takes grows with its rows."""
+    return float(request.parameters["rows"])
 
 
 def _outputs(slots: Mapping[str, Any]) -> dict[str, Output]:

@@ -20,12 +20,14 @@ from mutoscope.platform.engine.rollout import draw
 from mutoscope.platform.engine.views import with_tensors
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.training.batch import Batch, Example, Gathering, minibatches
+from mutoscope.platform.training.flow_objectives import Distil, Grpo, Nft
 from mutoscope.platform.training.learner import Learner, learner_of, reference_of
 from mutoscope.platform.training.methods.flow_grpo import FlowGrpo
-from mutoscope.platform.training.objectives import Distil, Grpo, Nft, Objective, Tokens
+from mutoscope.platform.training.objectives import Objective
 from mutoscope.platform.training.policy import Conditions, FlowPolicy, TokenPolicy
 from mutoscope.platform.training.state import TrainingState
 from mutoscope.platform.training.step import Training
+from mutoscope.platform.training.token_objective import Tokens
 from mutoscope.platform.training.trainable import require_float32
 from mutoscope.platform.weights import GivenWeights
 
