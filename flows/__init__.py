@@ -3,6 +3,7 @@
     parameters   the annotated types that become a workflow's form; lists: those of several values
     generate/    flows that make media, and score it
     maintenance/ flows that keep the platform in order
+    rl/          flows that sample, score and train
 
 Importing this package registers every workflow. It needs no GPU stack.
 """
@@ -22,11 +23,24 @@ from mutoscope.flows.generate import (
     text_to_video,
 )
 from mutoscope.flows.maintenance import collect, reap, report, train_starter, verify
+from mutoscope.flows.rl import (
+    collect_rollouts,
+    compare,
+    distill,
+    train_flow_grpo,
+    train_multi_expert,
+    train_nft,
+    train_unified,
+    train_workflow_rl,
+)
 
 __all__ = [
     "best_of_n",
     "branch_image",
     "collect",
+    "collect_rollouts",
+    "compare",
+    "distill",
     "extend_video",
     "fan_out",
     "image_to_video",
@@ -39,6 +53,11 @@ __all__ = [
     "text_to_film",
     "text_to_image",
     "text_to_video",
+    "train_flow_grpo",
+    "train_multi_expert",
+    "train_nft",
     "train_starter",
+    "train_unified",
+    "train_workflow_rl",
     "verify",
 ]

@@ -71,7 +71,8 @@ def _read_mapping(text: str) -> Any:
         raise PydanticCustomError("spelling", 'use a JSON object such as {"reward-scene": 1}') from None
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any) -> Any:
+    """A JSON object written as text; whatever else it is stays for pydantic."""
     return _read_mapping(value) if isinstance(value, str) else value
 
 
@@ -121,7 +122,7 @@ Laws = Annotated[
 
 StageParameters = Annotated[
     Mapping[str, Any] | None,
-    BeforeValidator(_from_json),
+    BeforeValidator(from_json),
     Field(
         title="Parameters",
         description="The card's other parameters as JSON, those of rollouts included, such as "

@@ -22,6 +22,7 @@ from mutoscope.platform.errors import RunFailed
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.refs import ArtifactRef
+from mutoscope.platform.training import notes
 
 COLLECTOR = "rl.data_generation"
 FOLLOW = "follow"
@@ -123,10 +124,10 @@ async def gather(course: Course, iteration: int, heads: Heads) -> Batch:
 
 def _take(runtime: Runtime, course: Course, iteration: int, heads: Heads) -> Mapping[str, Any] | None:
     """The note of what the iteration takes; None while there is not enough."""
-    noted = records.read(runtime, course.name, records.BATCH, iteration)
+    noted = records.read(runtime, course.name, notes.BATCH, iteration)
     if noted is not None:
         return noted
-    before = records.read_all(runtime, course.name, records.BATCH, range(iteration))
+    before = records.read_all(runtime, course.name, notes.BATCH, range(iteration))
     known = {digest for note in before.values() for digest in (*note["rollouts"], *note["passed_over"])}
     wanted = course.configuration.groups or len(course.configuration.prompts)
     chosen: list[ArtifactRef] = []
@@ -144,7 +145,7 @@ def _take(runtime: Runtime, course: Course, iteration: int, heads: Heads) -> Map
         if len(chosen) == wanted:
             record = {"rollouts": [one.digest for one in chosen], "passed_over": passed_over}
             used = records.numbered("rollouts", chosen)
-            records.write(runtime, course.name, records.BATCH, iteration, record, used=used)
+            records.write(runtime, course.name, notes.BATCH, iteration, record, used=used)
             return record
     return None
 

@@ -23,6 +23,7 @@ from mutoscope.platform.catalog.weights import LIVE
 from mutoscope.platform.errors import TrainingHalted
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
+from mutoscope.platform.training import notes
 from mutoscope.platform.training.sentinels import Breach, Readings, breaches
 
 FORMAT = "mutoscope.evaluation/1"
@@ -62,7 +63,7 @@ class Inspector:
             return
         runtime = get_runtime()
         patience = Patience(runtime.settings.catalog_patience_seconds)
-        noted = await patience.ask(records.read, runtime, self._course.name, records.EVALUATION, iteration)
+        noted = await patience.ask(records.read, runtime, self._course.name, notes.EVALUATION, iteration)
         if noted is None:
             noted = await self._evaluated(runtime, iteration, heads)
             await draw_curves(self._course, iteration)
@@ -100,7 +101,7 @@ class Inspector:
             records.write,
             runtime,
             course.name,
-            records.EVALUATION,
+            notes.EVALUATION,
             iteration,
             record,
             used=used,
@@ -165,8 +166,8 @@ class Inspector:
             "from": {"/".join(part): str(version) for part, version in heads.items()},
             "back_to": back,
         }
-        if records.read(runtime, name, records.HALT, iteration) is None:
-            records.write(runtime, name, records.HALT, iteration, record)
+        if records.read(runtime, name, notes.HALT, iteration) is None:
+            records.write(runtime, name, notes.HALT, iteration, record)
         for version in self._well.values():
             runtime.catalog.weights.set_alias(name, version)
         raise TrainingHalted(

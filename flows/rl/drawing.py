@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mutoscope.flows.rl import records
 from mutoscope.flows.rl.course import Course
@@ -13,9 +12,8 @@ from mutoscope.flows.rl.telling import show_picture
 from mutoscope.platform.orchestration.engine_run import engine_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.refs import ArtifactRef
-from mutoscope.platform.training.curves import series
-
-CURVES = "curves"
+from mutoscope.platform.training import notes
+from mutoscope.platform.training.notes import curves_of
 
 MOST_ROWS = 12
 """Prompts on a sheet of samples."""
@@ -32,29 +30,19 @@ async def draw_curves(course: Course, iteration: int) -> ArtifactRef | None:
     return picture
 
 
-def told(runtime: Runtime, name: str, until: int) -> dict[str, Any]:
-    """The curves of a training's iterations before `until`, as `line-charts` takes them."""
-    notes = [
-        records.read_all(runtime, name, title, range(until + 1))
-        for title in (records.ITERATION, records.EVALUATION, records.TIMING, records.HALT)
-    ]
-    iterations: Mapping[int, Any] = {at: record for at, record in notes[0].items() if at < until}
-    return series(name, iterations, *notes[1:])
-
-
 def _noted(runtime: Runtime, name: str, iteration: int) -> ArtifactRef | None:
-    found = runtime.catalog.trainings.notes(name, CURVES, [iteration])
+    found = runtime.catalog.trainings.notes(name, notes.CURVES, [iteration])
     if found:
-        return found[0].artifacts[records.RECORD]
-    drawn = told(runtime, name, iteration)
+        return found[0].artifacts[notes.RECORD]
+    drawn = curves_of(runtime.catalog, runtime.store, name, iteration)
     if not drawn["panels"]:
         return None
     used = {
-        f"{title}.{note.iteration}": note.artifacts[records.RECORD]
-        for title in (records.ITERATION, records.EVALUATION)
+        f"{title}.{note.iteration}": note.artifacts[notes.RECORD]
+        for title in (notes.ITERATION, notes.EVALUATION)
         for note in runtime.catalog.trainings.notes(name, title, range(iteration + 1))
     }
-    return records.write(runtime, name, CURVES, iteration, drawn, used=used).artifacts[records.RECORD]
+    return records.write(runtime, name, notes.CURVES, iteration, drawn, used=used).artifacts[notes.RECORD]
 
 
 async def draw_samples(samples: Sequence[Shown], columns: int, judge: str, title: str) -> ArtifactRef | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,12 +10,8 @@ from mutoscope.platform.custody.users import register
 from mutoscope.platform.orchestration.context import current_workflow
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
-
-ITERATION, EVALUATION, HALT, TIMING, BATCH = "iteration", "evaluation", "halt", "timing", "batch"
-"""Titles of notes."""
-
-RECORD = "record"
-"""The role of a note's JSON."""
+from mutoscope.platform.training import notes
+from mutoscope.platform.training.notes import RECORD
 
 
 def write(
@@ -66,8 +61,7 @@ def read_all(
     runtime: Runtime, name: str, title: str, iterations: Iterable[int]
 ) -> dict[int, Mapping[str, Any]]:
     """What was noted, by iteration, in their order."""
-    notes = runtime.catalog.trainings.notes(name, title, iterations)
-    return {note.iteration: json.loads(runtime.store.get(note.artifacts[RECORD].digest)) for note in notes}
+    return notes.read_all(runtime.catalog, runtime.store, name, title, iterations)
 
 
 def numbered(name: str, refs: Iterable[ArtifactRef]) -> dict[str, ArtifactRef]:

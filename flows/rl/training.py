@@ -29,6 +29,7 @@ from mutoscope.platform.orchestration.fan_out import for_each
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
 from mutoscope.platform.refs import TRAINER_SUFFIX, ArtifactRef
+from mutoscope.platform.training import notes
 
 FORMAT = "mutoscope.training-iteration/1"
 
@@ -71,10 +72,10 @@ async def train(name: str, configuration: TrainingConfiguration) -> Trained:
     course = await _ask(runtime, begin, runtime, name, configuration)
     inspector = Inspector(course)
     standing = course.beginning
-    fresh = await _ask(runtime, records.read, runtime, name, records.ITERATION, 0) is None
+    fresh = await _ask(runtime, records.read, runtime, name, notes.ITERATION, 0) is None
     for iteration in range(configuration.iterations):
         await inspector.look(iteration, standing.heads)
-        noted = await _ask(runtime, records.read, runtime, name, records.ITERATION, iteration)
+        noted = await _ask(runtime, records.read, runtime, name, notes.ITERATION, iteration)
         if noted is None:
             noted = await _advance(runtime, course, iteration, standing, whole=fresh)
             fresh = True
@@ -109,7 +110,7 @@ async def _advance(
     used = records.numbered("rollouts", batch.rollouts) | {
         f"metrics:{'/'.join(step.part)}": step.outputs["metrics"] for step in steps
     }
-    await _ask(runtime, records.write, runtime, course.name, records.ITERATION, iteration, record, used=used)
+    await _ask(runtime, records.write, runtime, course.name, notes.ITERATION, iteration, record, used=used)
     seconds = {
         "collect": collected - started,
         "train": trained - collected,
@@ -252,8 +253,8 @@ def _standing(runtime: Runtime, record: Mapping[str, Any]) -> Standing:
 
 def _note_timing(runtime: Runtime, name: str, iteration: int, seconds: Mapping[str, Any]) -> None:
     """What was measured first stays."""
-    if records.read(runtime, name, records.TIMING, iteration) is None:
-        records.write(runtime, name, records.TIMING, iteration, seconds)
+    if records.read(runtime, name, notes.TIMING, iteration) is None:
+        records.write(runtime, name, notes.TIMING, iteration, seconds)
 
 
 def _ref(runtime: Runtime, digest: str) -> ArtifactRef:
@@ -267,7 +268,7 @@ def _tell(runtime: Runtime, course: Course, iteration: int) -> None:
     rows = [
         (number, record["rewards"]["mean"], record["rewards"]["scored"], _heads(record))
         for number, record in records.read_all(
-            runtime, course.name, records.ITERATION, range(max(0, iteration - 19), iteration + 1)
+            runtime, course.name, notes.ITERATION, range(max(0, iteration - 19), iteration + 1)
         ).items()
     ]
     show_table(f"training-{course.name}", course.name, ("iteration", "reward", "scored", "head"), rows)
