@@ -127,6 +127,10 @@ class TrajectoryGroup:
         if len(shapes) != 1:
             raise InvalidParameter("latents", sorted(shapes), "use one shape for every latent of the group")
 
+    def row(self, index: int) -> TrajectoryGroup:
+        """One sample as a group of its own."""
+        return TrajectoryGroup(replace(self.facts, seeds=(self.facts.seeds[index],)), (self.samples[index],))
+
     def _check(self, name: str, sample: TrajectorySample) -> None:
         start, stop = self.facts.window
         needed = set(range(start, stop + 1)) if stop > start else set()

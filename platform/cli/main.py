@@ -11,6 +11,7 @@ import typer
 from mutoscope.platform.cli import (
     approve,
     archive,
+    audit,
     browse,
     cancel,
     card,
@@ -30,6 +31,7 @@ from mutoscope.platform.cli import (
     ready,
     replay,
     retention,
+    rl,
     run,
     schedule,
     stack,
@@ -95,6 +97,7 @@ app.add_typer(lineage.app, name="lineage", rich_help_panel=BROWSE)
 app.command(rich_help_panel=BROWSE)(diff.diff)
 app.command(rich_help_panel=BROWSE)(impact.impact)
 app.command(rich_help_panel=BROWSE)(why.why)
+app.command(rich_help_panel=BROWSE)(audit.audit)
 app.add_typer(pages.app, name="pages", rich_help_panel=BROWSE)
 app.command(rich_help_panel=KEEP)(gc.gc)
 app.command(rich_help_panel=KEEP)(pins.pin)
@@ -107,6 +110,7 @@ app.command("import", rich_help_panel=CARRY)(archive.import_)
 app.command(rich_help_panel=MODELS)(cards.cards)
 app.add_typer(card.app, name="card", rich_help_panel=MODELS)
 app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
+app.add_typer(rl.app, name="rl", rich_help_panel=MODELS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

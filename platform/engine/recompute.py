@@ -114,7 +114,9 @@ def recorded_steps(
     device = seeker.capture.sigmas.device
     for index in range(*facts.window):
         latents, moved = (
-            torch.from_numpy(sample.latents[level]).unsqueeze(0).to(device) for level in (index, index + 1)
+            # A copy: what the store hands out may be read only.
+            torch.tensor(sample.latents[level]).unsqueeze(0).to(device)
+            for level in (index, index + 1)
         )
         yield RecordedStep(index, latents, moved, seeker.plan(index, latents), seeker.capture)
 

@@ -25,6 +25,7 @@ from tests.support.workshop import Workshop
 
 REF = "image:" + "3" * 12
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "audit": (REF,),
     "cancel": ("01",),
     "catalog upgrade": (),
     "diff": (REF, REF),
@@ -49,6 +50,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "retention add": ("old", "--keep", "1d"),
     "retention remove": ("old",),
     "retry": ("01",),
+    "rl compare": ("flux-t2i/vae@1", "flux-t2i/vae@2"),
+    "rl curves": ("first",),
+    "rl show": ("first",),
     "run": ("text_to_image", "prompt=x"),
     "schedule add": ("text_to_image", "prompt=x", "--every", "1h"),
     "schedule pause": ("text_to_image", "nightly"),
@@ -69,7 +73,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 CATALOG_UNSEEN = {"card check", "down", "status", "pages url"}
 """Commands that look at processes, at a folder or at the store's address alone."""
 SCHEDULES = {"schedule add", "schedule ls", "schedule pause", "schedule resume", "schedule rm"}
-REFUSED_BEFORE = SCHEDULES | {"run", "retry", "pages presign"}
+REFUSED_BEFORE = SCHEDULES | {"run", "retry", "pages presign", "rl compare"}
 """Commands that say first that nothing runs, or that the store has no such links."""
 TELLS_MORE = {"doctor", "demo", "catalog status", "ready"}
 """Commands with tests of their own."""
