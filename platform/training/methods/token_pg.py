@@ -29,7 +29,7 @@ class TokenTerm:
 
     Attributes:
         loss_B: to be minimised, one to an answer.
-        ratio_BT: of the policy to the one that sampled, token by token.
+        ratio_BT: of the policy to the one that sampled, token by token; 1 where the mask is not.
         clipped_BT, rejected_BT: bool; tokens without a policy gradient, see `ppo`.
         kl_B: masked mean of k3; 0 without a reference.
         mask_BT: bool; the tokens that count.

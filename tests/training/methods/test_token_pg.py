@@ -178,6 +178,8 @@ def test_padding_may_hold_anything(padding: float) -> None:
     slope = gradient(lambda at: loss(at, **more), padded(LOG_P))
     assert torch.equal(slope, gradient(lambda at: loss(at, **plain), LOG_P))
     assert not slope[~MASK].any()
+    found = token_policy_gradient(padded(LOG_P), ADV, MASK, log_p_old_BT=padded(OLD))
+    assert (found.ratio_BT[~MASK] == 1).all()
 
 
 # Off-policy
