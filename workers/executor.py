@@ -104,7 +104,8 @@ class Executor:
         """Store files as a component, or tensors in place of those of the component they are `like`."""
         like = output.meta.get("like")
         if like is not None:
-            return put_replaced(self._store, like, {name: to_raw(t) for name, t in output.value.items()})
+            tensors = {name: to_raw(tensor) for name, tensor in output.value.items()}
+            return put_replaced(self._store, like, tensors, tied=output.meta.get("tied", {}))
         name = output.meta.get("component", slot)
         return put_component(self._store, name, output.value, base=output.meta.get("base"))
 

@@ -7,8 +7,10 @@ component it was made from. Nothing changed: the same component, to the last byt
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from mutoscope.platform.artifacts import manifest
@@ -20,15 +22,22 @@ from mutoscope.platform.artifacts.store import ArtifactStore
 from mutoscope.platform.artifacts.tensors import RawTensor
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.refs import ArtifactRef
-from mutoscope.platform.tensorfile import TensorLayout, build_header, read_layout
+from mutoscope.platform.tensorfile import TensorLayout, TensorSpan, build_header, read_layout
 
 
-def put_replaced(store: ArtifactStore, like: str, tensors: Mapping[str, RawTensor]) -> StoredComponent:
+def put_replaced(
+    store: ArtifactStore,
+    like: str,
+    tensors: Mapping[str, RawTensor],
+    *,
+    tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> StoredComponent:
     """Store a component's successor.
 
     Args:
         like: digest of the component's manifest.
         tensors: those that changed, by name. Types may differ from what they were; shapes may not.
+        tied: further names of tensors that have several; a file may hold any of them.
 
     Raises:
         InvalidParameter: the component is an adapter, or has no tensor of such a name and shape.
@@ -38,15 +47,15 @@ def put_replaced(store: ArtifactStore, like: str, tensors: Mapping[str, RawTenso
     before = ComponentManifest.parse(store.get(like))
     if before.base is not None:
         raise InvalidParameter("like", like, "an adapter's tensors cannot be replaced: name whole weights")
-    left = dict(tensors)
+    own = _Own(tensors, {other: name for name, others in tied.items() for other in others})
     listed: list[ManifestFile] = []
     stored: dict[str, ArtifactRef] = {}
     with tempfile.TemporaryDirectory() as folder:
         for file in before.files:
-            successor, parts = _put_successor(store, file, left, Path(folder))
+            successor, parts = _put_successor(store, file, own, Path(folder))
             listed.append(successor)
             stored |= parts
-    if left:
+    if left := set(tensors) - own.placed:
         raise InvalidParameter("tensor", min(left), f"{before.component} {like[:12]} has no such tensor")
     described = ComponentManifest(before.component, tuple(listed))
     ref = store.put(
@@ -59,38 +68,64 @@ def put_replaced(store: ArtifactStore, like: str, tensors: Mapping[str, RawTenso
     return StoredComponent(ref, members)
 
 
+@dataclass(slots=True)
+class _Own:
+    """The changed tensors, by any of their names.
+
+    Attributes:
+        aliases: further name to the one in `tensors`. placed: those that a file was found to hold.
+    """
+
+    tensors: Mapping[str, RawTensor]
+    aliases: Mapping[str, str]
+    placed: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return self.aliases.get(name, name) in self.tensors
+
+    def take(self, span: TensorSpan) -> RawTensor | None:
+        """What stands in a tensor's place; None where it stays."""
+        if span.name not in self:
+            return None
+        name = self.aliases.get(span.name, span.name)
+        new = self.tensors[name]
+        if new.shape != span.shape:
+            raise InvalidParameter(span.name, list(new.shape), f"the tensor has shape {list(span.shape)}")
+        self.placed.add(name)
+        return new
+
+
 def _put_successor(
-    store: ArtifactStore, file: ManifestFile, left: dict[str, RawTensor], folder: Path
+    store: ArtifactStore, file: ManifestFile, own: _Own, folder: Path
 ) -> tuple[ManifestFile, dict[str, ArtifactRef]]:
-    """A file with those of its tensors replaced that are in `left`, out of which they are taken."""
+    """A file with its changed tensors replaced, and the members it adds."""
     if not file.path.endswith(".safetensors"):
         return file, {}
-    if file.split is not None and left.keys().isdisjoint(tensor.name for tensor in file.split.tensors):
+    if file.split is not None and not any(tensor.name in own for tensor in file.split.tensors):
         return file, {}
     before, after = folder / "before", folder / "after.safetensors"
     write_file(store, file, before)
     with before.open("rb") as source:
         layout = read_layout(lambda start, length: _read(source, start, length), file.size)
-    own = {span.name: left.pop(span.name) for span in layout.spans if span.name in left}
-    if not own:
-        return file, {}
-    _write(after, before, layout, own)
+        if not any(span.name in own for span in layout.spans):
+            return file, {}
+        _write(after, source, layout, own)
     return put_file(store, file.path, after)
 
 
-def _write(path: Path, before: Path, layout: TensorLayout, own: Mapping[str, RawTensor]) -> None:
-    listed = []
-    for span in layout.spans:
-        new = own.get(span.name)
-        if new is not None and new.shape != span.shape:
-            raise InvalidParameter(span.name, list(new.shape), f"the tensor has shape {list(span.shape)}")
-        size = span.size if new is None else len(new.data)
-        listed.append((span.name, span.dtype if new is None else new.dtype, span.shape, size))
-    with before.open("rb") as source, path.open("wb") as target:
+def _write(path: Path, source: BinaryIO, layout: TensorLayout, own: _Own) -> None:
+    new = {span.name: own.take(span) for span in layout.spans}
+    listed = [
+        (span.name, span.dtype, span.shape, span.size)
+        if (raw := new[span.name]) is None
+        else (span.name, raw.dtype, raw.shape, len(raw.data))
+        for span in layout.spans
+    ]
+    with path.open("wb") as target:
         target.write(build_header(listed, layout.metadata))
         for span in layout.spans:
-            if span.name in own:
-                target.write(own[span.name].data)
+            if (raw := new[span.name]) is not None:
+                target.write(raw.data)
                 continue
             source.seek(span.start)
             left = span.size

@@ -90,8 +90,8 @@ class Learner:
             files = {ADAPTER_FILE: to_file(self.trainable.file(leaves))}
             return Output("weights", files, {"component": self.component, "base": self.base})
         assert isinstance(self.trainable, FullWeights)
-        changed = self.trainable.changed(self.resident, leaves)
-        return Output("weights", changed, {"component": self.component, "like": self.digest})
+        changed, tied = self.trainable.changed(self.resident, leaves), self.trainable.tied()
+        return Output("weights", changed, {"component": self.component, "like": self.digest, "tied": tied})
 
     def _state(self, published: Leaves) -> Output:
         tensors = {f"adam.mean/{name}": tensor for name, tensor in self.optimiser.mean.items()}

@@ -33,6 +33,9 @@ from mutoscope.platform.weights import GivenWeights
 
 _ORDER_DOMAIN = "mutoscope.train-order/1"
 
+WRITES = "ForCausalLM"
+"""How the classes end whose loops draw tokens."""
+
 FLOW_CLIP = 1e-4
 """PPO's ε for steps of a flow, unless it is given."""
 
@@ -157,12 +160,14 @@ class Setup:
     def _check_method(self) -> None:
         """Refuse a method that the component's loop has no use for."""
         asked, component = self._parameters["method"], self._component
-        mine = [node for node in self._loops if component in node.uses]
-        flows = any(isinstance(node.loop, SeekableLoop) for node in mine)
-        if not mine or (flows and asked == "token-pg") or (not flows and asked != "token-pg"):
-            kind = "flow-grpo, nft or distill" if flows else "token-pg"
-            remedy = f"train {component} with {kind}" if mine else f"train one of {', '.join(self._experts)}"
-            raise InvalidParameter("method" if mine else "component", asked if mine else component, remedy)
+        flows = {use for node in self._loops if isinstance(node.loop, SeekableLoop) for use in node.uses}
+        writers = {spec.name for spec in self._served.components if spec.classes[0].endswith(WRITES)}
+        if component not in flows | writers:
+            known = ", ".join(use for use in self._experts if use in flows | writers)
+            raise InvalidParameter("component", component, f"train one of {known}")
+        if (component in writers) != (asked == "token-pg"):
+            kind = "token-pg" if component in writers else "flow-grpo, nft or distill"
+            raise InvalidParameter("method", asked, f"train {component} with {kind}")
 
     def _flow(self, learner: Learner) -> Objective:
         asked = self._parameters

@@ -96,14 +96,14 @@ class FullWeights(Trainable):
         parameter.grad = None
 
     def changed(self, resident: nn.Module, leaves: Mapping[str, Tensor]) -> Leaves:
-        """Those of the leaves that are not what they are in a module, by every name they have there."""
-        before, names = weights_of(resident), names_of(resident)
-        return {
-            alias: leaves[name]
-            for name in leaves
-            if not _equal_bits(leaves[name], before[name])
-            for alias in names[name]
-        }
+        """Those of the leaves that are not what they are in a module."""
+        before = weights_of(resident)
+        return {name: leaf for name, leaf in leaves.items() if not _equal_bits(leaf, before[name])}
+
+    def tied(self) -> dict[str, list[str]]:
+        """Further names of leaves that have several."""
+        names = names_of(self.module)
+        return {name: names[name][1:] for name in self.leaves if len(names[name]) > 1}
 
 
 def _own_names(module: nn.Module) -> set[str]:
