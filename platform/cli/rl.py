@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Trainings by reward: ls, show, curves, compare. `mutoscope run train_nft name=first` begins one.\n\n"
+    help="Trainings by reward: ls, show, curves, compare. To begin: `mutoscope run train_nft name=first`.\n\n"
     "Example: mutoscope rl show first",
 )
 
