@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mutoscope.flows.rl import records
 from mutoscope.flows.rl.configuration import TrainingConfiguration
+from mutoscope.models.starter.grammar import CaptionError, parse
 from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.training.groups import RolloutRecord
 
 Told = dict[str, Any]
+
+UPDATES, CONTROL = "updates", "control"
+"""Variants that every recipe has: as it ships, and with nothing to train."""
 
 _METRICS = (
     *("method", "step", "loss", "grad_norm", "ratio_mean", "ratio_max", "clip_fraction", "kl", "delta_log_p"),
@@ -19,7 +25,7 @@ _METRICS = (
 
 
 def of(
-    runtime: Runtime, name: str, configuration: TrainingConfiguration, *, control: bool, halted: str | None
+    runtime: Runtime, name: str, configuration: TrainingConfiguration, variant: str, halted: str | None
 ) -> Told:
     """A training's curve: scores by judge before an iteration, rewards and metrics in it."""
     until = range(configuration.iterations + 1)
@@ -29,7 +35,7 @@ def of(
     return {
         "name": name,
         "seed": configuration.seed,
-        "control": control,
+        "variant": variant,
         "halted": halted,
         "evaluations": [_evaluation(at, record) for at, record in evaluations.items()],
         "iterations": [
@@ -38,6 +44,7 @@ def of(
                 "reward": record["rewards"]["mean"],
                 "reward_std": record["rewards"]["std"],
                 "samples": record["rewards"]["samples"],
+                **refinements(runtime, record),
                 "heads": {part: head["version"] for part, head in record["heads"].items()},
                 "metrics": {part: _metrics(metrics) for part, metrics in record["metrics"].items()},
             }
@@ -68,6 +75,35 @@ def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> f
     return statistics.fmean(score == 1.0 for score in scores) if scores else None
 
 
+def refinements(runtime: Runtime, record: Mapping[str, Any]) -> Told:
+    """What refiners did in an iteration: how many of their texts mean the target's scene, and the mean score
+    of refined and of unrefined samples. Nothing where nobody refines."""
+    (told, *_) = record["rollouts"]["cards"].values()
+    groups = [RolloutRecord.from_json(json.loads(runtime.store.get(digest))) for digest in told["records"]]
+    refined = [(group.target, one) for group in groups for one in group.samples if one.refined]
+    if not refined:
+        return {}
+    plain = [one.score for group in groups for one in group.samples if not one.refined]
+    return {
+        "favoured": statistics.fmean(means(one.prompt, target) for target, one in refined),
+        "refined": _mean(one.score for _, one in refined),
+        "unrefined": _mean(plain),
+    }
+
+
+def means(text: str, target: str) -> bool:
+    """Whether a text is a caption of the target's picture, from either side."""
+    try:
+        return parse(text).canonical() == parse(target).canonical()
+    except CaptionError:
+        return False
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def _metrics(metrics: Mapping[str, Any]) -> Told:
     return {name: metrics[name] for name in _METRICS if metrics.get(name) is not None}
 
@@ -86,16 +122,16 @@ def gain(training: Told, judge: str, scores: str = "scores") -> float | None:
     return float(told[-1][judge] - told[0][judge])
 
 
-def drift(training: Told) -> float | None:
-    """Mean reward of the last third of the iterations' rollouts less that of the first: fresh seeds
-    throughout."""
-    rewards = [one["reward"] for one in training["iterations"] if one["reward"] is not None]
-    third = len(rewards) // 3
-    return statistics.fmean(rewards[-third:]) - statistics.fmean(rewards[:third]) if third else None
+def drift(training: Told, what: str = "reward") -> float | None:
+    """The mean of something over the last quarter of the iterations, at least one, less that over the first:
+    of rollouts, so seeds are fresh throughout."""
+    values = [one[what] for one in training["iterations"] if one.get(what) is not None]
+    part = max(1, len(values) // 4)
+    return statistics.fmean(values[-part:]) - statistics.fmean(values[:part]) if len(values) > 1 else None
 
 
 def summary(trainings: Sequence[Told]) -> Told:
-    """Gains of the trainings and of the controls, by judge, on trained and on held-out prompts."""
+    """By variant: gains by judge on trained and on held-out prompts, and drifts of the rollouts."""
     judges = {judge for training in trainings for one in training["evaluations"] for judge in one["scores"]}
     return {
         kind: {
@@ -106,17 +142,22 @@ def summary(trainings: Sequence[Told]) -> Told:
             },
             "first": _spread(training["evaluations"][0]["scores"].get("scene-check") for training in mine),
             "last": _spread(training["evaluations"][-1]["scores"].get("scene-check") for training in mine),
-            "reward of rollouts": _spread(drift(training) for training in mine),
+            "right, first": _spread(training["evaluations"][0]["right"] for training in mine),
+            "right, last": _spread(training["evaluations"][-1]["right"] for training in mine),
+            **{
+                f"rollouts: {what}": _spread(drift(training, what) for training in mine)
+                for what in ("reward", "refined", "unrefined", "favoured")
+            },
         }
         for kind, mine in _kinds(trainings)
     }
 
 
 def _kinds(trainings: Sequence[Told]) -> Iterator[tuple[str, list[Told]]]:
-    for kind, control in (("updates", False), ("controls", True)):
-        mine = [one for one in trainings if one["control"] is control and one["evaluations"]]
+    for variant in dict.fromkeys(one["variant"] for one in trainings):
+        mine = [one for one in trainings if one["variant"] == variant and one["evaluations"]]
         if mine:
-            yield kind, mine
+            yield variant, mine
 
 
 def _spread(values: Iterable[float | None]) -> Told | None:

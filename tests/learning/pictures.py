@@ -14,6 +14,7 @@ from mutoscope.models.media.layout import Content, Pixels, fitted
 from mutoscope.models.media.sheet import drawn as sheet
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
+from tests.learning.evidence import UPDATES
 
 JUDGE = "scene-check"
 
@@ -29,7 +30,8 @@ def curves(result: Told, path: Path) -> None:
     panels = [
         _panel(f"{JUDGE}, trained prompts", result, lambda t: _scores(t, "scores")),
         _panel(f"{JUDGE}, held-out prompts", result, lambda t: _scores(t, "held_out")),
-        _panel("reward of the rollouts", result, _rewards),
+        _panel("reward of the rollouts", result, lambda t: _rollouts(t, "reward")),
+        _panel("refinements of the wanted scene", result, lambda t: _rollouts(t, "favoured")),
     ]
     shown = [panel for panel in panels if any(panel["lines"].values())]
     if shown:
@@ -39,8 +41,7 @@ def curves(result: Told, path: Path) -> None:
 
 def _panel(title: str, result: Told, points: Callable[[Told], list[list[Any]]]) -> dict[str, Any]:
     lines = {
-        f"{'control' if training['control'] else 'seed'} {training['seed']}": points(training)
-        for training in result["trainings"]
+        f"{training['variant']} {training['seed']}": points(training) for training in result["trainings"]
     }
     return {"title": title, "lines": {name: line for name, line in lines.items() if line}, "marks": []}
 
@@ -50,13 +51,14 @@ def _scores(training: Told, which: str) -> list[list[Any]]:
     return [[one["iteration"], one[which][JUDGE]] for one in found if one[which] and JUDGE in one[which]]
 
 
-def _rewards(training: Told) -> list[list[Any]]:
-    return [[one["iteration"], one["reward"]] for one in training["iterations"]]
+def _rollouts(training: Told, what: str) -> list[list[Any]]:
+    found = training["iterations"]
+    return [[one["iteration"], one[what]] for one in found if one.get(what) is not None]
 
 
 def samples(runtime: Runtime, result: Told, path: Path) -> None:
     """The first training's samples of fixed prompts and seeds: left before it, right after it."""
-    training = next((one for one in result["trainings"] if not one["control"]), None)
+    training = next((one for one in result["trainings"] if one["variant"] == UPDATES), None)
     if training is None or len(training["evaluations"]) < 2:
         return
     before, after = (_by_prompt(training["evaluations"][at]["samples"]) for at in (0, -1))

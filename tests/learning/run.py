@@ -1,11 +1,12 @@
 """Train a shipped recipe on starter weights, with several seeds, beside controls whose updates are off.
 
     python tests/learning/run.py --recipe train_nft --seeds 1 2 3 --control [--home DIR] [--set PATH=JSON ...]
+    python tests/learning/run.py --recipe train_unified --variant prompt-only 'stages.0.train={"refiner": …}'
 
 Everything is the system's own: a home with a catalog and a store, one worker process, the training loop that
 the workflows wrap. A seed is that of everything drawn in training, and of the evaluation's samples, which no
 training ever sees. A control is the same configuration with nothing to train: the same prompts, samples and
-evaluations at the weights it began with.
+evaluations at the weights it began with. A variant is the recipe with something different, trained beside it.
 
 `evidence` reads what a training left on record, `pictures` draws it. pytest collects nothing here: a recipe
 takes tens of minutes. Started again with the same home, it goes on where it was. After every training it
@@ -21,8 +22,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ from mutoscope.platform.orchestration.runtime import Runtime, use_runtime  # noq
 from mutoscope.platform.refs import TRAINER_SUFFIX  # noqa: E402
 from tests.bench import environment  # noqa: E402
 from tests.learning import evidence, pictures  # noqa: E402
+from tests.learning.evidence import CONTROL, UPDATES  # noqa: E402
 from tests.support.workshop import Workshop  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -89,19 +92,16 @@ def serving(home: Path, configuration: TrainingConfiguration) -> Iterator[Runtim
     workshop.close()
 
 
-def one(
-    runtime: Runtime, recipe: str, configuration: TrainingConfiguration, *, control: bool
-) -> dict[str, Any]:
+def one(runtime: Runtime, recipe: str, configuration: TrainingConfiguration, variant: str) -> dict[str, Any]:
     """One training, or what is on record of it so far, as plain data."""
-    kind = "control" if control else "seed"
-    name = f"{recipe.replace('_', '-')}-{kind}-{configuration.seed}"
+    name = f"{recipe.replace('_', '-')}-{variant}-{configuration.seed}"
     print(f"{time.strftime('%H:%M:%S')} {name}", flush=True)
     halted = None
     try:
         asyncio.run(train(name, configuration))
     except TrainingHalted as error:
         halted = str(error)
-    told = evidence.of(runtime, name, configuration, control=control, halted=halted)
+    told = evidence.of(runtime, name, configuration, variant, halted)
     for line in evidence.lines(told):
         print(f"    {line}", flush=True)
     return told
@@ -114,27 +114,48 @@ def main() -> None:
     parser.add_argument("--control", action="store_true", help="also train nothing, with every seed")
     parser.add_argument("--home", type=Path, help="go on with this home; left out, build/learning/RECIPE")
     parser.add_argument("--set", nargs="*", default=[], metavar="PATH=JSON", help="changes to the recipe")
+    parser.add_argument(
+        "--variant", nargs="+", action="append", default=[], metavar="", help="a name, and its PATH=JSON ..."
+    )
     parser.add_argument("--name", help="of the result's files; left out, the recipe's")
     asked = parser.parse_args()
-    changes = {path: json.loads(value) for path, _, value in (each.partition("=") for each in asked.set)}
+    changes = changes_of(asked.set)
+    variants = {name: {**changes, **changes_of(own)} for name, *own in asked.variant}
     home = asked.home or ROOT / "build" / "learning" / (asked.name or asked.recipe)
     result: dict[str, Any] = {
         "recipe": asked.recipe,
         "changes": changes,
+        "variants": variants,
         "environment": environment.describe(),
         "configuration": read(asked.recipe, changes).to_json(),
         "trainings": [],
     }
     RESULTS.mkdir(exist_ok=True)
     with serving(home, read(asked.recipe, changes)) as runtime:
-        for seed in asked.seeds:
-            configuration = configured(asked.recipe, seed, changes)
-            for control in (False, True) if asked.control else (False,):
-                own = without_updates(configuration) if control else configuration
-                result["trainings"].append(one(runtime, asked.recipe, own, control=control))
-                result["summary"] = evidence.summary(result["trainings"])
-                write(asked.name or asked.recipe, result, runtime)
+        for seed, (variant, own) in product(asked.seeds, {UPDATES: changes, **variants}.items()):
+            learn(runtime, result, asked, variant, configured(asked.recipe, seed, own))
+        for seed in asked.seeds if asked.control else ():
+            control = without_updates(configured(asked.recipe, seed, changes))
+            learn(runtime, result, asked, CONTROL, control)
     print(json.dumps(result["summary"], indent=2))
+
+
+def changes_of(given: Sequence[str]) -> dict[str, Any]:
+    """What a command line says by PATH=JSON."""
+    return {path: json.loads(value) for path, _, value in (each.partition("=") for each in given)}
+
+
+def learn(
+    runtime: Runtime,
+    result: dict[str, Any],
+    asked: argparse.Namespace,
+    variant: str,
+    configuration: TrainingConfiguration,
+) -> None:
+    """One more training, and the result's files with it."""
+    result["trainings"].append(one(runtime, asked.recipe, configuration, variant))
+    result["summary"] = evidence.summary(result["trainings"])
+    write(asked.name or asked.recipe, result, runtime)
 
 
 def write(name: str, result: dict[str, Any], runtime: Runtime) -> None:
