@@ -213,7 +213,8 @@ def _nearest(levels: Mapping[int, float], sigma: float) -> int | None:
 
 
 def _latents(example: Example, level: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(example.captured.latents[level]).unsqueeze(0).to(device)
+    # A copy: what the store decodes cannot be written to, and torch warns of sharing it.
+    return torch.tensor(example.captured.latents[level]).unsqueeze(0).to(device)
 
 
 def _by_step(items: Sequence[Item]) -> list[list[int]]:

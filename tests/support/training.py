@@ -166,20 +166,10 @@ def _collect(
 
 
 def train(
-    served: Instance,
-    rollouts: Rollouts,
-    *,
-    state: Mapping[str, bytes] | None = None,
-    seed: int = 3,
-    engine: Engine | None = None,
-    **parameters: Any,
+    served: Instance, rollouts: Rollouts, *, engine: Engine | None = None, **asked: Any
 ) -> dict[str, Output]:
-    """A training step on a served card's weights; its outputs."""
-    return dict(
-        (engine or Engine())
-        .run(trainer(served), request(served, rollouts, state=state, seed=seed, **parameters))
-        .outputs
-    )
+    """A training step on a served card's weights; its outputs. See `request`."""
+    return dict((engine or Engine()).run(trainer(served), request(served, rollouts, **asked)).outputs)
 
 
 def request(

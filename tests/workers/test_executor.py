@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
+from mutoscope.platform.artifacts.components import put_component
 from mutoscope.platform.artifacts.manifest import ComponentManifest, iter_members
 from mutoscope.platform.catalog import Catalog, RunRecord
 from mutoscope.platform.engine.request import Output, Progress, Request, Result
 from mutoscope.workers.executor import Executor
+from mutoscope.workers.tensors import open_tensors
 from tests.support.records import a_spec, claim, queue
 from tests.support.safetensors import checkpoint, saved
 
@@ -130,3 +133,70 @@ def test_runs_of_a_workflow_are_a_group_and_their_place_in_the_queue_is_a_share(
 def test_a_run_by_itself_is_a_group_of_its_own(catalog: Catalog, store: ArtifactStore) -> None:
     queue(catalog)
     assert request_of(catalog, store).group == ""
+
+
+def test_weights_are_opened_for_a_request(catalog: Catalog, store: ArtifactStore) -> None:
+    """Tensors as torch has them, each when it is asked for, and the small files beside them."""
+    weights = checkpoint(1)
+    files = {"config.json": b'{"a": 1}', "model.safetensors": saved(weights)}
+    base = put_component(store, "net", files)
+    adapter = put_component(
+        store, "net", {"lora.safetensors": saved({"x": np.ones(2, np.float32)})}, base=base.manifest.digest
+    )
+    for stored in (base, adapter):
+        catalog.artifacts.record(stored.manifest)
+    catalog.runs.enqueue(
+        a_spec("go on", inputs={"state": base.manifest, "reference": adapter.manifest}),
+        present=store.contains,
+    )
+    inputs = request_of(catalog, store).inputs
+    given = inputs["state"]
+    assert (given.digest, given.component, given.base) == (base.manifest.digest, "net", None)
+    assert given.files == {"config.json": b'{"a": 1}'}
+    assert set(given.tensors) == set(weights)
+    name = next(iter(weights))
+    assert np.array_equal(given.tensors[name].numpy(), weights[name])
+    assert inputs["reference"].base == base.manifest.digest
+    assert set(inputs["reference"].tensors) == {*weights, "x"}
+
+
+def test_a_training_step_leaves_a_component_like_the_one_it_began_with(
+    catalog: Catalog, store: ArtifactStore
+) -> None:
+    """The slot is not the component: manifests say of what weights are, and what an adapter is over."""
+    weights = checkpoint(1)
+    base = put_component(store, "net", {"config.json": b"{}", "model.safetensors": saved(weights)})
+    catalog.runs.record_completed(
+        "import",
+        generated={"weights:net": base.manifest},
+        members={base.manifest.digest: base.members},
+    )
+    name = next(iter(weights))
+    changed = {name: torch.from_numpy(weights[name]) + 1}
+    like = {"component": "net", "like": base.manifest.digest}
+    queue(catalog, "step")
+    run = claim(catalog)
+    outputs = {
+        "weights": Output("weights", changed, like),
+        "ema": Output("weights", {}, like),
+        "state": Output("weights", {"state.json": b"{}"}, {"component": "training-state"}),
+        "adapter": Output(
+            "weights",
+            {"lora.safetensors": saved({"x": np.ones(2, np.float32)})},
+            {"component": "net", "base": base.manifest.digest},
+        ),
+    }
+    made = Executor(catalog, store, "worker-a").deliver(run, Result(run.id, outputs, {}), {})
+    manifests = {slot: ComponentManifest.parse(store.get(ref.digest)) for slot, ref in made.items()}
+    assert {slot: each.component for slot, each in manifests.items()} == {
+        "weights": "net",
+        "ema": "net",
+        "state": "training-state",
+        "adapter": "net",
+    }
+    assert made["ema"].digest == base.manifest.digest, "nothing changed: the same component"
+    assert manifests["adapter"].base == base.manifest.digest
+    tensors = open_tensors(store, manifests["weights"])
+    assert torch.equal(tensors[name], changed[name])
+    listed = iter_members(manifests["weights"])
+    assert catalog.audit.members(made["weights"].digest) == {m.path: m.digest for m in listed}
