@@ -199,7 +199,6 @@ def _cut(site: Site, film: Film, host: Host) -> Struck:
     _until(
         lambda: workers <= {worker.id for worker in _alive(site)} or len(_alive(site)) == 3,
         f"the workers of {host.name} are back",
-        seconds=PATIENCE_S,
     )
     facts = {
         "host": host.name,

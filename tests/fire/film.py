@@ -129,7 +129,10 @@ class Film:
         assert not {"queued", "running"} & set(catalog.runs.counts())
         rows = [w for w in catalog.workflows.list(limit=_LISTED) if w.workflow.startswith("fire.")]
         mine = [w for w in rows if self._is_mine(w.parameters.get("seed")) and w.state == "succeeded"]
-        assert len(mine) == WORKFLOWS
+        # What goes on in another process goes through its inner workflows again, by way of the memo.
+        again = self.row is not None and self.row.attempt > 1
+        assert len({(w.workflow, w.parameters["seed"]) for w in mine}) == WORKFLOWS
+        assert again or len(mine) == WORKFLOWS
         assert contradictions(catalog) == {}
         check_clean(self.site)
 
