@@ -1,4 +1,4 @@
-"""`python -m tests.support.train_process NAME CONFIGURATION`: a training as a process, for tests that kill it."""
+"""`python -m tests.support.train_process NAME CONFIGURATION`: a training as a process that tests can kill."""
 
 from __future__ import annotations
 
