@@ -26,6 +26,7 @@ from mutoscope.flows.maintenance import collect, reap, report, train_starter, ve
 from mutoscope.flows.rl import (
     collect_rollouts,
     compare,
+    data_generation,
     distill,
     train_flow_grpo,
     train_multi_expert,
@@ -40,6 +41,7 @@ __all__ = [
     "collect",
     "collect_rollouts",
     "compare",
+    "data_generation",
     "distill",
     "extend_video",
     "fan_out",

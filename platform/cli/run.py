@@ -89,15 +89,15 @@ def joined_home() -> Home:
 
 
 def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Command-line texts as the workflow's parameters; a file where it takes an image becomes an artifact.
+    """Command-line texts as the workflow's parameters; a file where it takes an artifact becomes one.
 
     Raises:
-        UnknownWorkflow, InvalidParameter: no such workflow or parameter, or a file that is no picture.
+        UnknownWorkflow, InvalidParameter: no such workflow or parameter, or a file of another kind.
     """
     from mutoscope.platform.cli.values import as_file
     from mutoscope.platform.errors import InvalidParameter
     from mutoscope.platform.orchestration.launch import find_workflow
-    from mutoscope.platform.orchestration.media import ingest_image
+    from mutoscope.platform.orchestration.media import INGEST
 
     declared = find_workflow(workflow, texts)
     references = {name: text for name, text in texts.items() if name in declared.references}
@@ -107,10 +107,10 @@ def read_values(home: Home, workflow: str, texts: Mapping[str, str]) -> dict[str
         if path is None:
             continue
         kind = declared.references[name]
-        if kind != "image":
-            remedy = f"use a reference such as {kind}:3fa9c1: only pictures are taken from files"
+        if kind not in INGEST:
+            remedy = f"use a reference such as {kind}:3fa9c1: only {' and '.join(INGEST)} is taken from files"
             raise InvalidParameter(name, text, remedy)
-        values[name] = str(ingest_image(path, home.runtime))
+        values[name] = str(INGEST[kind](path, home.runtime))
     return values
 
 

@@ -265,6 +265,8 @@ _REMEDIES = {
     "string_type": "use text",
     "string_too_short": "use at least {min_length} characters",
     "string_too_long": "use at most {max_length} characters",
+    "too_short": "give {min_length} or more",
+    "too_long": "give {max_length} at most",
     "greater_than": "use a number greater than {gt}",
     "greater_than_equal": "use {ge} or more",
     "less_than": "use a number less than {lt}",

@@ -20,7 +20,7 @@
     results        what a workflow run shows in the UI when it has ended
     publish        telemetry for the Prefect UI, off the critical path
     pages          browse pages of ended runs, off the critical path
-    media          media files from outside, as recorded imports
+    media          files from outside, as recorded imports
     importing      card folders, as recorded imports
     adapting       LoRA files, as recorded imports over a base
     selection      which weight versions a run pins where not the live ones

@@ -1,4 +1,4 @@
-"""Media files from outside, as recorded imports: an artifact, and a run that says where it came from."""
+"""Files from outside, as recorded imports: an artifact, and a run that says where it came from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mutoscope.platform.artifacts.codecs import image
+from mutoscope.platform.artifacts.codecs import Encoded, image, json
 from mutoscope.platform.custody.users import register
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.ids import sha256
@@ -27,19 +27,42 @@ def ingest_image(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
         InvalidParameter: no such file, or not a picture.
         StoreUnwritable: the store refuses.
     """
-    runtime = runtime or get_runtime()
     data, pixels = _read(path)
+    return _ingested(path, "image", data, image.encode(pixels, {}), runtime or get_runtime())
+
+
+def ingest_json(path: Path, runtime: Runtime | None = None) -> ArtifactRef:
+    """Take JSON data, such as a set of prompts, into the store and record an import run.
+
+    Raises:
+        InvalidParameter: no such file, or no JSON.
+        StoreUnwritable: the store refuses.
+    """
+    try:
+        data = path.read_bytes()
+        encoded = json.encode(json.decode(data), {})
+    except OSError as error:
+        raise InvalidParameter("json", str(path), f"give a JSON file ({error.strerror})") from None
+    except InvalidParameter as error:
+        raise InvalidParameter("json", str(path), f"give a JSON file ({error.remedy})") from None
+    return _ingested(path, "json", data, encoded, runtime or get_runtime())
+
+
+INGEST = {"image": ingest_image, "json": ingest_json}
+"""How a file becomes an artifact of a kind."""
+
+
+def _ingested(path: Path, kind: str, data: bytes, encoded: Encoded, runtime: Runtime) -> ArtifactRef:
     catalog, store = runtime.catalog, runtime.store
-    encoded = image.encode(pixels, {})
     facts = {"file": path.name, "sha256": sha256(data)}
     register(catalog, store)
     with catalog.leases.writing(f"import of {path.name}"):
-        ref = store.put(encoded.data, kind="image", media_type=encoded.media_type, meta=encoded.meta)
+        ref = store.put(encoded.data, kind=kind, media_type=encoded.media_type, meta=encoded.meta)
         earlier = catalog.runs.generated_by(ref.digest)
         if any(run.kind == "import" and run.parameters == facts for run in earlier):
             catalog.artifacts.record(ref)  # it may have been collected since
         else:
-            catalog.runs.record_completed("import", parameters=facts, generated={"image": ref})
+            catalog.runs.record_completed("import", parameters=facts, generated={kind: ref})
     return ref
 
 

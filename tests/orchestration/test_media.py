@@ -10,7 +10,7 @@ from PIL import Image
 
 from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.errors import InvalidParameter
-from mutoscope.platform.orchestration.media import ingest_image
+from mutoscope.platform.orchestration.media import ingest_image, ingest_json
 from mutoscope.platform.orchestration.runtime import Runtime
 
 
@@ -45,3 +45,16 @@ def test_what_is_no_picture_is_refused(runtime: Runtime, tmp_path: Path) -> None
         with pytest.raises(InvalidParameter, match=f"^image=.* is not valid: give a PNG or JPEG .*{reason}"):
             ingest_image(tmp_path / name)
     assert runtime.catalog.artifacts.list("image") == []
+
+
+def test_json_is_stored_as_such_and_anything_else_refused(runtime: Runtime, tmp_path: Path) -> None:
+    (tmp_path / "prompts.json").write_text('["a red circle",  {"prompt": "ring", "target": "a red ring"}]')
+    ref = ingest_json(tmp_path / "prompts.json")
+    stored = codecs.decode(ref.kind, runtime.store.get(ref.digest), ref.media_type)
+    assert stored == ["a red circle", {"prompt": "ring", "target": "a red ring"}]
+    (run,) = runtime.catalog.runs.generated_by(ref.digest)
+    assert (run.kind, run.parameters["file"]) == ("import", "prompts.json")
+    (tmp_path / "notes.json").write_text("red circle")
+    for name, reason in (("notes.json", "use valid JSON"), ("gone.json", "No such file")):
+        with pytest.raises(InvalidParameter, match=f"^json=.* is not valid: give a JSON file .*{reason}"):
+            ingest_json(tmp_path / name)
