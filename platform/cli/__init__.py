@@ -19,11 +19,13 @@
     lineage.py      lineage up, down, export
     diff.py         diff
     impact.py       impact
+    audit.py        audit
     pages.py        pages url, rebuild, presign
     archive.py      export, import
     replay.py       replay
     cards.py        cards; card.py: card check
     weights.py      weights list, show, import, made, of; contents.py lists their files and tensors
+    rl.py           rl ls, show, curves, compare
     pool.py         pool status, pause, resume, limit, load, unload, drain, hint
     catalog.py      catalog status, upgrade, check
     fsck.py         fsck

@@ -10,7 +10,7 @@ import pytest
 from mutoscope.flows.rl.configuration import configuration_of
 from mutoscope.flows.rl.training import Trained, train
 from mutoscope.platform.catalog import render_tree
-from mutoscope.platform.errors import InvalidParameter, TrainingHalted
+from mutoscope.platform.errors import InvalidParameter, TrainingHalted, UnknownReference
 from mutoscope.platform.training import notes
 from tests.support.trainings import School, lesson
 
@@ -141,3 +141,34 @@ async def test_a_reading_beyond_its_limit_halts_and_puts_the_head_back(school: S
     with pytest.raises(TrainingHalted):
         await train("strict", asked)
     assert school.catalog.weights.get(f"{HEAD}@strict") == head, "started again, it halts where it did"
+
+
+async def test_a_learning_rate_that_diverges_stops_it_and_nothing_is_published(school: School) -> None:
+    train_fast = {"transformer": {"method": "flow-grpo", "learning_rate": 1e6}}
+    stage = {"card": "flux-t2i", "train": train_fast, "parameters": {"num_inference_steps": 3}}
+    versions = school.catalog.weights.list("flux-t2i")
+    with pytest.raises(
+        TrainingHalted, match=r"^training fast halted at iteration 0: .* lower it; nothing was"
+    ):
+        await train("fast", lesson(stages=[stage], evaluation=None))
+    assert school.catalog.weights.list("flux-t2i") == versions
+    assert str(school.catalog.weights.get(f"{HEAD}@fast")) == f"{HEAD}@1"
+
+
+async def test_a_version_to_begin_from_that_is_not_there(school: School) -> None:
+    stage = {**lesson().to_json()["stages"][0], "weights": [f"{HEAD}@99"]}
+    with pytest.raises(UnknownReference, match="no weights are named 'flux-t2i/transformer@99'"):
+        await train("lost", lesson(stages=[stage]))
+    with pytest.raises(UnknownReference, match="card wan-i2v has no weights to begin from"):
+        await train("lost", lesson(stages=[{"card": "wan-i2v"}]))
+    assert "lost" not in {training.name for training in school.catalog.trainings.list()}
+
+
+async def test_with_updates_off_nothing_moves(school: School, first: Trained) -> None:
+    stage = {"card": "flux-t2i", "parameters": {"num_inference_steps": 3}}
+    versions = school.catalog.weights.list("flux-t2i")
+    made = await train("control", lesson(stages=[stage]))
+    assert (made.heads, made.best) == ({}, {})
+    assert school.catalog.weights.list("flux-t2i") == versions
+    looked = school.noted("control", notes.EVALUATION)
+    assert looked[0]["scores"] == looked[3]["scores"] == school.noted("first", notes.EVALUATION)[0]["scores"]
