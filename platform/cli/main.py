@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -113,10 +114,17 @@ app.add_typer(weights.app, name="weights", rich_help_panel=MODELS)
 app.add_typer(rl.app, name="rl", rich_help_panel=MODELS)
 
 
+@cache
+def command() -> Callable[..., Any]:
+    """The app as one command, which takes longer to build than most commands take: once a process."""
+    built: Callable[..., Any] = typer.main.get_command(app)
+    return built
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. An error raised on purpose is one line on stderr; a bug keeps its traceback."""
     try:
-        app(args=arguments, prog_name="mutoscope")
+        command()(args=arguments, prog_name="mutoscope")
     except MutoscopeError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
