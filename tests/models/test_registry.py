@@ -34,6 +34,8 @@ BUILT_IN = [
     *("video-frame", "video-join", "contact-sheet", "line-charts", "picture-statistics"),
     *("reward-scene", "reward-ocr", "reward-clip", "scene-check"),
     "rollout-group",
+    *("flux-t2i-trainer", "wan-i2v-trainer", "refiner-lm-trainer", "unirl-qwenflux-trainer"),
+    "multi-expert-trainer",
     *("starter-image-trainer", "starter-video-trainer", "starter-refiner-trainer", "starter-scorer-trainer"),
 ]
 
