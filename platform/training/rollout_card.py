@@ -29,6 +29,7 @@ _EXAMPLE = {
     "versions": {},
     "rewards": {"reward-scene": 1.0},
     "samples": [],
+    "reason": "nothing was sampled",
 }
 
 

@@ -58,8 +58,8 @@ class TestDeclaration:
 
     def test_its_code_is_part_of_its_digest(self, card_id: str) -> None:
         card = served()[card_id]
-        family = card.builder.partition(":")[0].rpartition(".")[0]
-        assert any(family.startswith(package) for package in card.sources)
+        module = card.builder.partition(":")[0]
+        assert any(f"{module}.".startswith(f"{package}.") for package in card.sources)
         assert re.fullmatch("[0-9a-f]{64}", numerics.card_digest(card))
 
 
