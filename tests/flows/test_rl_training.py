@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -172,3 +173,24 @@ async def test_with_updates_off_nothing_moves(school: School, first: Trained) ->
     assert school.catalog.weights.list("flux-t2i") == versions
     looked = school.noted("control", notes.EVALUATION)
     assert looked[0]["scores"] == looked[3]["scores"] == school.noted("first", notes.EVALUATION)[0]["scores"]
+
+
+async def test_a_student_descends_from_its_teacher(school: School, first: Trained) -> None:
+    teacher = first.heads[HEAD]
+    stage = {
+        "card": "flux-t2i",
+        "parameters": {"num_inference_steps": 4, "levels": "all"},
+        "laws": ["ode"],
+        "serve": {"num_inference_steps": 2},
+        "teacher": [teacher],
+        "weights": [teacher],
+        "train": {"transformer": {"method": "distill", "learning_rate": 1e-3, "distill_steps": 2}},
+    }
+    made = await train("student", lesson(stages=[stage], iterations=2, evaluation=None))
+    student = school.catalog.weights.get(made.heads[HEAD])
+    uses = school.catalog.lineage.weights_of(student.digest, history=True)
+    names = {str(version) for use in uses for version in use.versions}
+    assert names >= {teacher, f"{HEAD}@1"}, "base, teacher, student"
+    for record in school.noted("student", notes.ITERATION).values():
+        (digest, *_) = record["rollouts"]["cards"]["flux-t2i"]["records"]
+        assert json.loads(school.store.get(digest))["versions"]["transformer"] == teacher

@@ -18,7 +18,7 @@ from mutoscope.platform.refs import ArtifactRef
 from mutoscope.workers.executor import Executor
 from tests.support.fake_worker import paint
 
-MEDIA = ("video-frame", "video-join", "contact-sheet")
+MEDIA = ("video-frame", "video-join", "contact-sheet", "line-charts", "picture-statistics", "scene-check")
 
 
 @cache
