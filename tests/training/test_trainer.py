@@ -15,7 +15,11 @@ import torch
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.example import example_request
-from mutoscope.platform.engine.request import Output
+from mutoscope.platform.engine.instance import Instance
+from mutoscope.platform.engine.recompute import Seeker, conditioned
+from mutoscope.platform.engine.request import Output, Profile, Request
+from mutoscope.platform.training.groups import RolloutRecord
+from mutoscope.platform.training.methods.nft import noised
 from mutoscope.platform.training.state import fingerprint
 from tests.support.interleaving import content as served_content
 from tests.support.training import (
@@ -38,7 +42,7 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "refiner-lm": {"method": "token-pg", "learning_rate": 1e-3},
 }
 SAMPLED: Mapping[str, dict[str, Any]] = {
-    "flux-t2i": {"num_inference_steps": 6},
+    "flux-t2i": {"num_inference_steps": 4},
     "wan-i2v": {"num_inference_steps": 3},
     "refiner-lm": {"temperature": 4.0, "max_new_tokens": 8},
 }
@@ -61,7 +65,7 @@ _collected: dict[str, Rollouts] = {}
 def rollouts(card_id: str) -> Rollouts:
     """Groups of the starter weights, sampled once."""
     if card_id not in _collected:
-        prompts = PROMPTS[:1] if card_id == "wan-i2v" else PROMPTS
+        prompts = PROMPTS if card_id == "refiner-lm" else PROMPTS[:1]
         _collected[card_id] = collect(starter(card_id), prompts, SCORES, **SAMPLED[card_id])
     return _collected[card_id]
 
@@ -138,13 +142,13 @@ def test_equal_steps_are_equal_bytes_in_another_process() -> None:
 def test_a_training_may_be_cut_anywhere(card_id: str, lora_rank: int | None) -> None:
     """Three passes in one run, or one and then two that go on from its state: the same to the last bit."""
     asked = {**ASKED[card_id], "minibatch": 2, "ema_decay": 0.9, "lora_rank": lora_rank}
-    served, given = starter(card_id), rollouts(card_id)
-    whole = train(served, given, epochs=3, **asked)
-    first = train(served, given, epochs=1, **asked)
-    behind = [1] * len(given.rollouts)
+    served, sampled = starter(card_id), rollouts(card_id)
+    whole = train(served, sampled, epochs=3, **asked)
+    first = train(served, sampled, epochs=1, **asked)
+    behind = [1] * len(sampled.rollouts)
     rest = train(
         advanced(served, first["weights"], 1),
-        given,
+        sampled,
         state=first["state"].value,
         epochs=2,
         staleness=behind,
@@ -166,19 +170,41 @@ def _final(served: Any, *weights: Output) -> str:
     return fingerprint(dict(served.components[weights[0].meta["component"]].state_dict()))
 
 
+@pytest.fixture(scope="module")
+def given() -> Rollouts:
+    """Finished samples, without a stochastic step."""
+    return collect(starter("flux-t2i"), PROMPTS[:1], SCORES, num_inference_steps=4, law="ode")
+
+
+def errors(served: Instance, given: Rollouts) -> list[float]:
+    """By sample, the mean (x̂₀ − x₀)² from the same noise at the same levels."""
+    (group,) = given.trajectories
+    record = RolloutRecord.from_json(given.rollouts[0])
+    asked = {**record.parameters, "prompt": record.prompt}
+    slots = conditioned(served, Request("errors", "flux-t2i", {}, asked, 0, Profile.ROLLOUT))
+    found = []
+    for seed, sample in zip(group.facts.seeds, group.samples, strict=True):
+        x0 = torch.tensor(sample.latents[group.facts.steps])[None]
+        noise = torch.randn(x0.shape, generator=torch.Generator().manual_seed(1))
+        seeker, total = Seeker.of(served, slots, seed), 0.0
+        for index, sigma in enumerate(group.facts.sigmas[:-1]):
+            x = noised(x0, noise, sigma)
+            total += float((x - sigma * seeker.plan(index, x).run() - x0).square().mean())
+        found.append(total)
+    return found
+
+
 class TestNft:
     ASKED: Mapping[str, Any] = {"method": "nft", "learning_rate": 3e-5}
 
-    @pytest.fixture(scope="class")
-    def given(self) -> Rollouts:
-        return collect(starter("flux-t2i"), PROMPTS, SCORES, num_inference_steps=6, law="ode")
-
     def test_finished_samples_are_enough(self, given: Rollouts) -> None:
-        made = train(starter("flux-t2i"), given, epochs=3, **self.ASKED)
-        curve = told(made)["curve"]
-        assert curve[-1]["loss"] < curve[0]["loss"]
-        assert curve[0]["delta_log_p"] is None
-        assert made["weights"].value
+        """Of what was rewarded the prediction comes nearer, in comparison with what was not."""
+        served = starter("flux-t2i")
+        made = train(served, given, epochs=4, **self.ASKED)
+        assert told(made)["curve"][0]["delta_log_p"] is None
+        before, after = (errors(each, given) for each in (served, advanced(served, made["weights"], 1)))
+        liked, disliked = SCORES.index(1.0), SCORES.index(0.0)
+        assert after[liked] / before[liked] < after[disliked] / before[disliked]
 
     def test_the_sampling_policy_follows_slowly_and_the_student_goes_on(self, given: Rollouts) -> None:
         served = starter("flux-t2i")
@@ -226,3 +252,15 @@ def test_served_bytes_do_not_know_of_a_training() -> None:
     assert served_content(engine.run(served, asked)) == before
     for name, tensor in served.components["transformer"].state_dict().items():
         assert torch.equal(tensor, weights[name])
+
+
+def test_a_student_of_few_steps_learns_its_teachers_chords() -> None:
+    """Two leaps for the teacher's eight steps; scores have no part in it."""
+    teacher = collect(
+        starter("flux-t2i"), PROMPTS[:1], [None, None], num_inference_steps=8, law="ode", levels="all"
+    )
+    asked = {"method": "distill", "distill_steps": 2, "learning_rate": 1e-4}
+    curve = told(train(starter("flux-t2i"), teacher, epochs=4, **asked))["curve"]
+    losses = [entry["loss"] for entry in curve]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.9 * losses[0]
