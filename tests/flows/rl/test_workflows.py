@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,21 @@ def test_a_command_line_spells_prompts_and_rewards() -> None:
     both = declared.validate({"prompts": f'["{CAPTION}", {{"prompt": "ring", "target": "{OTHER}"}}]'})
     assert both["prompts"][1].against == OTHER
     assert both["rewards"] == {"reward-scene": 1.0}
+
+
+def test_the_commands_of_the_page_fit_the_workflows() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "rollouts.md").read_text()
+    commands = re.findall(
+        r"^mutoscope (?:run|schedule add) (\w+) (.*?)(?: --every \w+| +#.*)?$", page, re.MULTILINE
+    )
+    assert len(commands) == 6
+    for name, arguments in commands:
+        declared = REGISTRY.get(name)
+        texts = {key: value for key, _, value in (each.partition("=") for each in shlex.split(arguments))}
+        if "prompt_set" in texts:  # a file, which becomes an artifact on the way
+            assert declared.references["prompt_set"] == "json"
+            texts["prompt_set"] = "json:" + "3" * 12
+        declared.validate(declared.coerce(texts))
 
 
 class TestDataGeneration:
