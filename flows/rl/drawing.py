@@ -22,27 +22,30 @@ MOST_ROWS = 12
 async def draw_curves(course: Course, iteration: int) -> ArtifactRef | None:
     """The curves up to an iteration as a picture; None while there is nothing to draw."""
     runtime = get_runtime()
-    noted = await asyncio.to_thread(_noted, runtime, course.name, iteration)
+    noted, is_new = await asyncio.to_thread(_noted, runtime, course.name, iteration)
     if noted is None:
         return None
     picture = (await engine_run("line-charts", series=noted))["image"]
-    show_picture(f"curves-{course.name}", picture, f"{course.name} until iteration {iteration}")
+    if is_new:
+        show_picture(f"curves-{course.name}", picture, f"{course.name} until iteration {iteration}")
     return picture
 
 
-def _noted(runtime: Runtime, name: str, iteration: int) -> ArtifactRef | None:
+def _noted(runtime: Runtime, name: str, iteration: int) -> tuple[ArtifactRef | None, bool]:
+    """The numbers of the curves, and whether they were noted just now."""
     found = runtime.catalog.trainings.notes(name, notes.CURVES, [iteration])
     if found:
-        return found[0].artifacts[notes.RECORD]
+        return found[0].artifacts[notes.RECORD], False
     drawn = curves_of(runtime.catalog, runtime.store, name, iteration)
     if not drawn["panels"]:
-        return None
+        return None, False
     used = {
         f"{title}.{note.iteration}": note.artifacts[notes.RECORD]
         for title in (notes.ITERATION, notes.EVALUATION)
         for note in runtime.catalog.trainings.notes(name, title, range(iteration + 1))
     }
-    return records.write(runtime, name, notes.CURVES, iteration, drawn, used=used).artifacts[notes.RECORD]
+    written = records.write(runtime, name, notes.CURVES, iteration, drawn, used=used)
+    return written.artifacts[notes.RECORD], True
 
 
 async def draw_samples(samples: Sequence[Shown], columns: int, judge: str, title: str) -> ArtifactRef | None:

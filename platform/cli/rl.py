@@ -249,9 +249,7 @@ def _facts(training: Training, summary: Mapping[str, Any]) -> dict[str, Any]:
         "trains": [f"{stage['card']}/{part}" for stage in asked["stages"] for part in stage["train"]],
         "rewards": ", ".join(f"{card} x {share:g}" for card, share in asked["rewards"].items()),
         "iterations": f"{summary['done']} of {summary['iterations']}",
-        "base": sorted(
-            {version for stage in asked["stages"] for version in training.base[stage["card"]].values()}
-        ),
+        "base": [training.base[stage["card"]][part] for stage in asked["stages"] for part in stage["train"]],
         "head": summary["heads"],
         "best": summary["best"],
     }
