@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mutoscope.platform.catalog import Catalog, WeightVersion
+from mutoscope.platform.catalog.weights import name_for
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from tests.support.records import an_artifact
 
@@ -148,3 +149,13 @@ def test_unknown_bytes_are_refused(catalog: Catalog) -> None:
     with pytest.raises(UnknownReference, match="not in the catalog"):
         catalog.weights.publish(CARD, "net", FIRST.digest)
     assert catalog.weights.list() == []
+
+
+def test_a_trainers_runs_call_weights_as_their_card_does(
+    published: tuple[WeightVersion, WeightVersion],
+) -> None:
+    one, two = published
+    assert name_for("toy-card", FIRST.digest, [one]) == "toy-card/net@1"
+    assert name_for("toy-card-trainer", FIRST.digest, [one]) == "toy-card/net@1"
+    assert name_for("another-trainer", SECOND.digest, [two]) == SECOND.digest[:12]
+    assert name_for(None, SECOND.digest, [two]) == SECOND.digest[:12]

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import get_client
 
+from mutoscope.models.registry import get_card
 from mutoscope.platform.catalog import RunRecord, WeightVersion
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.orchestration import launch
@@ -243,3 +244,46 @@ def test_a_workflow_is_not_started_with_weights_that_are_not_there(
     with pytest.raises(error, match=line):
         launch.find_workflow("pins_outer", {"seed": 0}, [text])
     assert runtime.catalog.workflows.list() == []
+
+
+class TestTrainers:
+    """A trainer runs the weights of the card that it trains, under that card's names."""
+
+    TRAINER = "flux-t2i-trainer"
+
+    @pytest.fixture
+    def given(self, runtime: Runtime) -> dict[str, object]:
+        """What a training step takes at least."""
+        recipe = get_card("flux-t2i").recipe(
+            height=64, width=64, num_inference_steps=4, guidance_scale=1.0, max_sequence_length=8
+        )
+        for salt in ("1", "2"):
+            publish_weights(runtime, get_card("flux-t2i"), recipe, salt=salt)
+        ref = runtime.store.put(b"{}", kind="json", media_type="application/json")
+        runtime.catalog.artifacts.record(ref)
+        return {"rollouts": [ref], "component": "transformer", "method": "nft"}
+
+    def test_its_live_weights_are_its_cards(self, runtime: Runtime, given: dict[str, object]) -> None:
+        spec = plan_run(runtime, self.TRAINER, given, seed=1)
+        live = runtime.catalog.weights.live("flux-t2i")
+        assert spec.kind == "train_step"
+        assert spec.weights == {name: version.digest for name, version in live.items()}
+
+    @pytest.mark.parametrize("weights", [{"transformer": "@1"}, "flux-t2i/transformer@1"], ids=str)
+    def test_versions_go_by_its_cards_names(
+        self, runtime: Runtime, given: dict[str, object], weights: Weights
+    ) -> None:
+        spec = plan_run(runtime, self.TRAINER, given, seed=1, weights=weights)
+        first = runtime.catalog.weights.get("flux-t2i/transformer@1")
+        assert spec.weights["transformer"] == first.digest
+        assert spec.weights["vae"] == runtime.catalog.weights.get("flux-t2i/vae@live").digest
+
+    def test_a_workflows_pins_are_its_too(self, runtime: Runtime, given: dict[str, object]) -> None:
+        pins = pins_of(runtime.catalog, ["flux-t2i/transformer@1"], [self.TRAINER])
+        spec = plan_run(runtime, self.TRAINER, given, seed=1, pins=pins)
+        first = runtime.catalog.weights.get("flux-t2i/transformer@1")
+        assert spec.weights["transformer"] == first.digest
+
+    def test_its_own_name_is_no_weights(self, runtime: Runtime, given: dict[str, object]) -> None:
+        with pytest.raises(InvalidParameter, match="write flux-t2i/component@12, flux-t2i@alias or @alias"):
+            plan_run(runtime, self.TRAINER, given, seed=1, weights=f"{self.TRAINER}@live")

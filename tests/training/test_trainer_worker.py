@@ -41,7 +41,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     arguments = [word for card_id in CARDS for word in ("--card", card_id)]
     with workshop.worker(*arguments) as worker:
         worker.wait_ready()
-        assert "trainer not prepared" not in worker.log
+        assert "card=flux-t2i-trainer" not in worker.log, "a starting worker leaves trainers alone"
         with use_runtime(Runtime(workshop.settings, workshop.catalog, workshop.store)) as opened:
             yield opened
     workshop.close()
@@ -134,6 +134,9 @@ async def test_from_rollouts_to_a_picture_of_the_new_weights(runtime: Runtime) -
     told = metrics(runtime, made)
     assert told["curve"][0]["delta_log_p"] < 1e-5
     assert told["updates"] == 1
+
+    (log,) = runtime.settings.home.glob("worker-*.log")
+    assert "loaded card=flux-t2i-trainer bytes=0 " in log.read_text(), "it shares the served card's parts"
 
     weights = made.outputs["weights"]
     manifest = ComponentManifest.parse(runtime.store.get(weights.digest))
