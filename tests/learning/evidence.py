@@ -11,6 +11,7 @@ from mutoscope.flows.rl import records
 from mutoscope.flows.rl.configuration import TrainingConfiguration
 from mutoscope.models.starter.grammar import CaptionError, parse
 from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.training import notes
 from mutoscope.platform.training.groups import RolloutRecord
 
 Told = dict[str, Any]
@@ -29,9 +30,9 @@ def of(
 ) -> Told:
     """A training's curve: scores by judge before an iteration, rewards and metrics in it."""
     until = range(configuration.iterations + 1)
-    evaluations = records.read_all(runtime, name, records.EVALUATION, until)
-    iterations = records.read_all(runtime, name, records.ITERATION, until)
-    timings = records.read_all(runtime, name, records.TIMING, until)
+    evaluations = records.read_all(runtime, name, notes.EVALUATION, until)
+    iterations = records.read_all(runtime, name, notes.ITERATION, until)
+    timings = records.read_all(runtime, name, notes.TIMING, until)
     return {
         "name": name,
         "seed": configuration.seed,
