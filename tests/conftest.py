@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.ids import new_id
+from tests.support import empty
 from tests.support.groups import SHARED_NOW, GroupScheduling, together
 from tests.support.servers import Databases, PostgresServer, S3Server
 
@@ -61,19 +61,16 @@ def _prefect_server() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_catalog() -> Path:
     """A migrated SQLite file without rows, to be copied: a test's own catalog then costs a millisecond."""
-    path = tmp_path_factory.mktemp("template") / "catalog.db"
-    Catalog.migrate(f"sqlite:///{path}")
-    return path
+    return empty.empty_catalog()
 
 
 @pytest.fixture
-def home(tmp_path: Path, empty_catalog: Path) -> Path:
+def home(tmp_path: Path) -> Path:
     """A home with an empty, migrated catalog; the store's folder appears with the first artifact."""
     folder = tmp_path / ".mutoscope"
-    folder.mkdir()
-    shutil.copyfile(empty_catalog, folder / "catalog.db")
+    empty.put_catalog(folder)
     return folder
 
 

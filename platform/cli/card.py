@@ -101,7 +101,7 @@ def fitting(folder: Path) -> tuple[list[str], dict[str, str]]:
 
     fits, refused = [], {}
     for name, declared in cards().items():
-        if not declared.components:
+        if not declared.components or declared.weights_of is not None:
             continue
         try:
             declared.inspect(folder)

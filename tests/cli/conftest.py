@@ -13,6 +13,7 @@ from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.cli.main import main
 from mutoscope.platform.settings import get_settings
+from tests.support.empty import put_catalog
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ def home(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def catalog(home: Path) -> Iterator[Catalog]:
     """The home's catalog, empty."""
-    url = get_settings().database_url
-    Catalog.migrate(url)
-    opened = Catalog.open(url)
+    put_catalog(home)
+    opened = Catalog.open(get_settings().database_url)
     yield opened
     opened.close()
 

@@ -14,6 +14,7 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.settings import get_settings
 from tests.cli.conftest import Command
+from tests.support.empty import put_catalog
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_there_and_back(
 
     monkeypatch.setenv("MUTOSCOPE_HOME", str(tmp_path / "other"))
     get_settings.cache_clear()
-    Catalog.migrate(get_settings().database_url)
+    put_catalog(tmp_path / "other")
     planned = mutoscope("import", str(file), "--dry-run")
     assert planned.out.splitlines()[:2] == [
         "would be new    2 artifacts, 1 workflow run, 2 runs, 3 edges",

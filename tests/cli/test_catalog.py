@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mutoscope.platform.catalog import Catalog
-from mutoscope.platform.settings import get_settings
 from tests.cli.conftest import Command
+from tests.support.empty import put_catalog
 
 
 @pytest.fixture
 def file(home: Path) -> Path:
     """The embedded catalog's file, created."""
-    Catalog.migrate(get_settings().database_url)
+    put_catalog(home)
     return home / "catalog.db"
 
 

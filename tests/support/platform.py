@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,17 +14,9 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.orchestration.pages import RUN_PAGES
 from mutoscope.platform.orchestration.runtime import Runtime, use_runtime
 from mutoscope.platform.settings import Settings
+from tests.support.empty import put_catalog
 
 WEB_URL = "http://127.0.0.1:4280"
-
-
-@lru_cache(maxsize=1)
-def _empty_catalog() -> Path:
-    """A migrated database without rows. Copying it costs nothing; migrating takes a second."""
-    folder = Path(tempfile.mkdtemp(prefix="mutoscope-catalog-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    Catalog.migrate(f"sqlite:///{folder / 'catalog.db'}")
-    return folder / "catalog.db"
 
 
 @contextmanager
@@ -41,7 +29,7 @@ def platform_in(home: Path, **elsewhere: str) -> Iterator[Runtime]:
     # The lease is long: the fake worker sends no heartbeats, and a choked machine must not make it look dead.
     settings = Settings(home=home, web_url=WEB_URL, poll_seconds=0.005, lease_seconds=3600, **elsewhere)
     if "database_url" not in elsewhere:
-        shutil.copy(_empty_catalog(), home / "catalog.db")
+        put_catalog(home)
     catalog = Catalog.open(settings.database_url)
     try:
         with use_runtime(Runtime(settings, catalog, ArtifactStore.open(settings.store_url))) as runtime:

@@ -21,6 +21,7 @@ from mutoscope.platform.engine.card import RECIPE
 from mutoscope.platform.orchestration.importing import import_folder, read_recipe
 from mutoscope.platform.settings import Settings
 from tests.support.deadline import until
+from tests.support.empty import put_catalog
 from tests.support.forked import ForkedWorker
 from tests.support.tinycard.card import CARD
 from tests.support.tinycard.folder import write_folder
@@ -81,7 +82,10 @@ class Workshop:
     def __init__(self, home: Path, **settings: Any) -> None:
         self.settings = Settings(home=home, **settings)
         self._extra = {f"MUTOSCOPE_{name.upper()}": str(value) for name, value in settings.items()}
-        Catalog.migrate(self.settings.database_url)
+        if "database_url" in settings or (home / "catalog.db").exists():
+            Catalog.migrate(self.settings.database_url)
+        else:
+            put_catalog(home)
         self.catalog = Catalog.open(self.settings.database_url)
         self.store = ArtifactStore.open(self.settings.store_url)
         self.contract = numerics.cpu_contract(self.settings.threads)
