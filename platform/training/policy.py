@@ -39,7 +39,8 @@ class Conditions:
         """The slots of an example; those of one group and prompt are shared."""
         key = (example.group, example.sample.prompt, example.sample.image)
         if key not in self._known:
-            self._known[key] = conditioned(self.served, self._request(example))
+            with torch.no_grad():
+                self._known[key] = conditioned(self.served, self._request(example))
         return self._known[key]
 
     def _request(self, example: Example) -> Request:

@@ -17,7 +17,7 @@ from mutoscope.platform.engine.loop import WEIGHTS, BuildContext, LoopNode
 from mutoscope.platform.engine.recompute import SeekableLoop
 from mutoscope.platform.engine.request import Request
 from mutoscope.platform.engine.rollout import draw
-from mutoscope.platform.engine.views import with_tensors
+from mutoscope.platform.engine.views import origin_of, with_tensors
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.training.batch import Batch, Example, Gathering, minibatches
 from mutoscope.platform.training.flow_objectives import Distil, Grpo, Nft
@@ -223,8 +223,11 @@ class Setup:
         given: GivenWeights | None = self._slots.get("reference")
         if given is None:
             return None
+        below = origin_of(learner.resident)
         if given.digest == learner.digest:
             return learner.resident
+        if below is not None and given.digest == below.digest:
+            return below.base
         return with_tensors(learner.resident, reference_of(given, learner.resident))
 
     def _with(self, module: nn.Module) -> Instance:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
-from mutoscope.models.common.causal_lm import CausalLM, token_log_probs
+from mutoscope.models.common.causal_lm import CausalLM, stacked_log_probs, token_log_probs
 from mutoscope.models.common.decode import Decode, DecodeState, Start
 from mutoscope.models.common.sampling import Sampling
 from mutoscope.platform.engine import numerics
@@ -188,6 +188,17 @@ class TestLogProbs:
 
     def test_other_weights_give_others(self, model: Callable[..., Any]) -> None:
         assert self.difference(model("qwen2"), SAMPLINGS["plain"], model("qwen2", seed=4)) > 0.1
+
+    @pytest.mark.parametrize("family", CLASSES)
+    def test_answers_of_several_lengths_share_a_pass(self, family: str, model: Callable[..., Any]) -> None:
+        """A shorter one is filled up behind its end, which it does not see."""
+        policy, sampling = model(family), Sampling(do_sample=True, temperature=0.7)
+        asked = [([3, 6], [7, 8, 1]), ([3, 6, 2, 5], [4]), ([9], [2, 2, 2, 2, 2, 2])]
+        found = stacked_log_probs(policy, asked, [0.7] * len(asked))
+        for (prompt, answer), log_p_T in zip(asked, found, strict=True):
+            alone = token_log_probs(policy, prompt, answer, sampling)
+            assert log_p_T.shape == (len(answer),)
+            assert torch.allclose(log_p_T, alone, atol=1e-5)
 
     def test_they_are_differentiable_where_they_are_recomputed(self, model: Callable[..., Any]) -> None:
         policy = model("qwen2")
