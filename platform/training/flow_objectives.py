@@ -70,7 +70,7 @@ class Grpo(FlowObjective):
                 self.options,
                 step,
                 _pick(velocities, same),
-                advantages_of([items[at] for at in same]),
+                advantages_of([items[at] for at in same]).to(step.x.device),
                 velocity_old=None if old is None else _pick(old, same),
                 velocity_reference=None if reference is None else _pick(reference, same),
             )
