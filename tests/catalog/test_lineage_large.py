@@ -15,7 +15,7 @@ from mutoscope.platform.catalog.prov import write_prov
 from tests.support import big
 from tests.support.servers import Databases
 
-DEPTH = 10_000
+DEPTH = 3_000
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])

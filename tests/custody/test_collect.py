@@ -11,7 +11,7 @@ from mutoscope.platform import faults
 from mutoscope.platform.artifacts import ArtifactStore
 from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.catalog.collections import CollectionUnderWay
-from mutoscope.platform.custody import trash, users
+from mutoscope.platform.custody import collect, trash, users
 from mutoscope.platform.custody.collect import Collector
 from mutoscope.platform.custody.plan import plan
 from mutoscope.platform.custody.users import SharedStore
@@ -392,12 +392,13 @@ def second(tmp_path, empty_catalog):  # type: ignore[no-untyped-def]
     catalog.close()
 
 
-def test_more_objects_than_one_listing_holds(any_catalog: Catalog) -> None:
+def test_more_objects_than_one_batch_holds(any_catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "BATCH", 50)
     any_catalog.retention.add("all", 0.0)
     store = ArtifactStore.open(f"memory://{new_id()}")
-    refs = [store.put(f"{n}".encode(), kind="blob", media_type="text/plain") for n in range(1203)]
+    refs = [store.put(f"{n}".encode(), kind="blob", media_type="text/plain") for n in range(123)]
     any_catalog.runs.record_completed("import", generated={f"file:{n}": ref for n, ref in enumerate(refs)})
     Holdings(any_catalog, store).age(refs[0], 1.0)
     collector = Collector(any_catalog, store)
-    assert collector.collect(0.0).counts["removed"] == 1203
+    assert collector.collect(0.0).counts["removed"] == 123
     assert list(store.inventory()) == list(store.trashed()) == []

@@ -135,7 +135,7 @@ class TestRollouts:
     ) -> None:
         """A calibrated instance samples a group in shared calls, and recomputes it alone to the last bit."""
         instance = instance_of(card_id)
-        shared = calibrate(instance).prepare(instance)
+        shared = calibrate(instance, most=4).prepare(instance)
         group = sampled(shared)
         for sample, again in zip(
             group.samples, recompute_log_probs(shared, rollout(shared), group), strict=True

@@ -20,16 +20,17 @@ from tests.support.versions import (
 )
 
 
+@pytest.mark.parametrize("in_flight", [10, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_ten_syncs_with_fifty_in_flight(bench: Bench, strategy: Strategy) -> None:
-    traffic = Traffic(bench, 50)
+def test_ten_syncs_under_traffic(bench: Bench, strategy: Strategy, in_flight: int) -> None:
+    traffic = Traffic(bench, in_flight)
     traffic.more()
     steps = 0
     for version in range(1, 11):
-        while steps < 60 * version:
+        while steps < 1.2 * in_flight * version:
             bench.engine.step()
             steps += 1
-        assert len(bench.engine) >= 50
+        assert len(bench.engine) >= in_flight
         report = bench.sync.apply(bench.update(version), strategy=strategy)
         assert report.strategy == strategy
         assert report.after == {"transformer": digest_of(f"transformer {version}")}

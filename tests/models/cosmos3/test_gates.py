@@ -25,7 +25,7 @@ WEIGHTS = {"transformer": "1" * 64, "vae": "2" * 64}
 def batched(folder_of: Callable[[str], Path]) -> Instance:
     """An instance of its own: calibration treats its modules."""
     instance = load_instance(CARD, folder_of("qwen3"), weights=WEIGHTS)
-    return calibrate(instance).prepare(instance)
+    return calibrate(instance, most=4).prepare(instance)
 
 
 def group(instance: Instance, count: int = 3, **parameters: object) -> list[Request]:

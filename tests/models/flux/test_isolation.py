@@ -34,7 +34,7 @@ REQUESTS = [
 def flux(tmp_path_factory: pytest.TempPathFactory) -> Instance:
     """A tiny FLUX whose steps share calls bit for bit."""
     loaded = load_instance(get_card("flux-t2i"), make(tmp_path_factory.mktemp("flux") / "f", "flux-t2i"))
-    return calibrate(loaded).prepare(loaded)
+    return calibrate(loaded, most=8).prepare(loaded)
 
 
 @pytest.fixture(scope="module")

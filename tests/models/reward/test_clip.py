@@ -69,7 +69,7 @@ def test_a_video_scores_the_mean_of_its_frames(tmp_path: Path) -> None:
 
 
 def test_shared_calls_change_no_bit(clip: Instance) -> None:
-    batching = calibrate(clip).prepare(clip)
+    batching = calibrate(clip, most=8).prepare(clip)
     requests = [
         request_of(batching, f"{n}", image=image, prompt=PROMPT) for n, image in enumerate(pictures(12))
     ]

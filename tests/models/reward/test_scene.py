@@ -176,7 +176,7 @@ def test_scorer_and_judge_agree_on_generated_pictures(
 
 
 def test_shared_calls_change_no_bit(scorer: Instance) -> None:
-    batching = calibrate(scorer).prepare(scorer)
+    batching = calibrate(scorer, most=8).prepare(scorer)
     shown = scenes(24)
     samples = list(zip(shown, pictures(shown), strict=True))
     requests = [
