@@ -19,6 +19,7 @@ from mutoscope.flows.rl.stages import Settled
 from mutoscope.platform.orchestration.fan_out import for_each
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
+from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.training.groups import Draw
 
 
@@ -35,16 +36,16 @@ async def collect(plan: Plan) -> Collected:
     at_once = asyncio.Semaphore(plan.at_once)
     stale: str | None = None
 
-    async def group(numbered: tuple[int, Ask]) -> list[Group] | None:
+    async def group(numbered: tuple[int, tuple[Ask, Sequence[ArtifactRef]]]) -> list[Group] | None:
         nonlocal stale
         if stale is None and plan.limits.follow is not None:
             stale = await patience.ask(_stale, runtime, settled.stages, plan.limits)
         if stale is not None:
             return None
-        number, ask = numbered
+        number, (ask, images) = numbered
         draw = Draw(seed=plan.seed, iteration=plan.iteration, prompt_index=number)
         waits = (plan.limits.queue_seconds, plan.limits.score_seconds)
-        sampler = Sampler(settled.stages, settled.scorers, ask, draw, *waits)
+        sampler = Sampler(settled.stages, settled.scorers, ask, draw, images, *waits)
         return await sampled_group(sampler, plan.shape, at_once)
 
     # One group more than fills the pool: its first samples begin while others' last ones end.

@@ -110,6 +110,7 @@ class Sampler:
     """Makes the samples of one group.
 
     Attributes:
+        images: what samples begin with: none, one for all, or one for each.
         queue_seconds: how long a rollout may wait for a worker; score_seconds: how long a score may take.
     """
 
@@ -117,6 +118,7 @@ class Sampler:
     scorers: Sequence[Scorer]
     ask: Ask
     draw: Draw
+    images: Sequence[ArtifactRef] = ()
     queue_seconds: float | None = None
     score_seconds: float | None = None
 
@@ -166,10 +168,7 @@ class Sampler:
         return self.draw.node_seed(part, path)
 
     def _image(self, place: Place) -> ArtifactRef | None:
-        images = self.ask.images
-        if not images:
-            return None
-        return get_runtime().catalog.artifacts.resolve(images[place.number % len(images)])
+        return self.images[place.number % len(self.images)] if self.images else None
 
     async def _scores(self, rolled: Rolled) -> dict[str, Scored]:
         medium = self.stages[-1].medium

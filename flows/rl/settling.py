@@ -20,6 +20,7 @@ from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.orchestration.plan import recipe_of
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.orchestration.selection import Weights
+from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.training.groups import LEAST_SCORED, Draw
 
 
@@ -69,11 +70,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A plan, settled. `asks`: those that the limits leave; `stopped` says which they cut off."""
+    """A plan, settled.
+
+    Attributes:
+        asks: those that the limits leave, each with the pictures that it names; `stopped` says which they cut
+            off.
+    """
 
     stages: tuple[Settled, ...]
     scorers: tuple[Scorer, ...]
-    asks: tuple[Ask, ...]
+    asks: tuple[tuple[Ask, tuple[ArtifactRef, ...]], ...]
     stopped: str | None
 
 
@@ -87,6 +93,7 @@ def settle(runtime: Runtime, plan: Plan) -> Whole:
     for ask, draw in zip(plan.asks, draws, strict=True):
         for stage in stages:
             stage.resolved(ask, draw)
+    asks = [(ask, tuple(_picture(runtime, text) for text in ask.images)) for ask in plan.asks]
     limits = plan.limits
     most, why = len(plan.asks), None
     if limits.max_groups is not None and limits.max_groups < most:
@@ -94,7 +101,7 @@ def settle(runtime: Runtime, plan: Plan) -> Whole:
     if limits.max_samples is not None and limits.max_samples // plan.shape.samples < most:
         most, why = limits.max_samples // plan.shape.samples, f"max_samples={limits.max_samples}"
     stopped = f"{why}: {most} of {len(plan.asks)} prompts were sampled" if why else None
-    return Whole(stages, scorers, tuple(plan.asks[:most]), stopped)
+    return Whole(stages, scorers, tuple(asks[:most]), stopped)
 
 
 def _check(plan: Plan) -> None:
@@ -151,6 +158,13 @@ def _check_images(ask: Ask, first: Settled, samples: int) -> None:
     elif len(ask.images) not in (1, samples):
         remedy = f"{first.card.id} begins with one: give 1, or one for each of {samples} samples"
         raise InvalidParameter("images", list(ask.images), remedy)
+
+
+def _picture(runtime: Runtime, text: str) -> ArtifactRef:
+    ref = runtime.catalog.artifacts.resolve(text)
+    if ref.kind != "image":
+        raise InvalidParameter("images", text, f"use an artifact of kind image: it is a {ref.kind}")
+    return ref
 
 
 def _scorer(runtime: Runtime, plan: Plan, card_id: str) -> Scorer:

@@ -191,3 +191,11 @@ def test_a_video_card_needs_its_pictures(tmp_path: Path) -> None:
         for images in ((), (PICTURE, PICTURE)):
             with pytest.raises(InvalidParameter, match="begins with one: give 1, or one for each of 3"):
                 asyncio.run(collect(plan(Ask(prompt=CAPTION, images=images), **given)))
+        asked = plan(Ask(prompt=CAPTION, images=(PICTURE,)), **given)
+        with pytest.raises(UnknownReference, match="image:3333"):
+            asyncio.run(collect(asked))
+        (run,) = [run for run in opened.catalog.runs.list(limit=9) if run.card == SCENE]
+        weights = next(iter(opened.catalog.runs.outputs(run.id).values()))
+        asked = plan(Ask(prompt=CAPTION, images=(weights.digest,)), **given)
+        with pytest.raises(InvalidParameter, match="use an artifact of kind image: it is a "):
+            asyncio.run(collect(asked))
