@@ -46,12 +46,16 @@ from mutoscope.platform.refs import TRAINER_SUFFIX  # noqa: E402
 from tests.bench import environment  # noqa: E402
 from tests.learning import evidence, pictures  # noqa: E402
 from tests.learning.evidence import CONTROL, UPDATES  # noqa: E402
+from tests.support.deadline import until  # noqa: E402
 from tests.support.workshop import Workshop  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 
 HELPERS = ("rollout-group", "line-charts", "picture-statistics", "contact-sheet", "video-frame")
 """Cards without weights that a training calls."""
+
+PATIENCE_S = 1800.0
+"""For a worker to load and calibrate its cards, however busy the machine."""
 
 EVALUATION_SEEDS = 1_000_000
 """Seeds of evaluated samples begin at so many times the training's seed: every training has its own."""
@@ -86,7 +90,7 @@ def serving(home: Path, configuration: TrainingConfiguration) -> Iterator[Runtim
     cards = (*weighted, *(f"{card}{TRAINER_SUFFIX}" for card in staged), *HELPERS)
     arguments = [word for card in cards for word in ("--card", card)]
     with workshop.worker(*arguments, fresh=True, PYTHONPATH=os.pathsep.join(sys.path)) as worker:
-        worker.wait_ready()
+        until(lambda: worker.state() == "ready", f"worker {worker.pid} ready", seconds=PATIENCE_S)
         with use_runtime(Runtime(workshop.settings, workshop.catalog, workshop.store)) as runtime:
             yield runtime
     workshop.close()
