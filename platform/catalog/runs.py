@@ -25,6 +25,7 @@ from mutoscope.platform.catalog.placement import weights_bytes, weights_key
 from mutoscope.platform.catalog.records import WEIGHTS_ROLE, Enqueued, RunRecord, RunSpec
 from mutoscope.platform.catalog.tables import edges, in_flight, runs
 from mutoscope.platform.catalog.waiting import leave
+from mutoscope.platform.catalog.workflow_leases import require_held
 from mutoscope.platform.errors import InvalidParameter, UnknownReference
 from mutoscope.platform.ids import new_id
 from mutoscope.platform.refs import ArtifactRef
@@ -78,16 +79,19 @@ class Runs(Claims):
         # Weights never change under their digest, and thousands of runs pin the same.
         self._sizes: dict[str, int] = {}
 
-    def enqueue(self, spec: RunSpec, *, present: Present | None) -> Enqueued:
+    def enqueue(self, spec: RunSpec, *, present: Present | None, holder: str | None = None) -> Enqueued:
         """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached). What became of
         the request is noted as a call.
 
         Args:
             present: whether the store holds an artifact. Asked outside any transaction: a slow store must not
                 hold the catalog's write lock. None: the memo may not answer, the run is to be made anew.
+            holder: the process that must hold the spec's workflow run. One that was cut off, and has been
+                succeeded, would queue work that nobody waits for.
 
         Raises:
             UnknownReference: the spec pins weights that the catalog does not know.
+            CatalogUnavailable: the workflow run is held by somebody else; its process will be told.
         """
         while True:
             hit, judged, passed_over = self._find_hit(spec.memo_key, present)
@@ -96,7 +100,7 @@ class Runs(Claims):
                     call = add_call(connection, hit.id, spec.workflow_run_id, "hit")
                 return Enqueued(hit, "hit", call)
             try:
-                queued = self._queue(spec, judged, passed_over)
+                queued = self._queue(spec, judged, passed_over, holder)
             except IntegrityError:
                 with self._database.glance() as connection:
                     require_known(connection, _weight_roles(spec))
@@ -291,7 +295,11 @@ class Runs(Claims):
         return None, [run.id for run in succeeded], passed_over
 
     def _queue(
-        self, spec: RunSpec, judged: builtins.list[str], passed_over: PassedOver | None
+        self,
+        spec: RunSpec,
+        judged: builtins.list[str],
+        passed_over: PassedOver | None,
+        holder: str | None,
     ) -> Enqueued | None:
         """Insert a run, or attach to the equal one that is under way; None when that has ended meanwhile.
 
@@ -302,6 +310,8 @@ class Runs(Claims):
             _Overtaken: a success appeared that has not been judged; nothing is inserted.
         """
         with self._database.write(news=True) as connection:
+            if holder is not None and spec.workflow_run_id is not None:
+                require_held(connection, spec.workflow_run_id, holder)
             run = self._insert(connection, spec)
             if run is None:
                 attach = {"key": spec.memo_key, "wish": spec.priority}

@@ -19,7 +19,7 @@ from mutoscope.platform.catalog.records import RenewResult
 from mutoscope.platform.catalog.tables import crashed, under_way, workflow_runs
 from mutoscope.platform.catalog.waiting import leave_all
 from mutoscope.platform.catalog.workflow_records import WorkflowRecord, to_workflow_run
-from mutoscope.platform.errors import InvalidParameter, LeaseLost
+from mutoscope.platform.errors import CatalogUnavailable, InvalidParameter, LeaseLost
 from mutoscope.platform.ids import new_id
 
 _THIS = workflow_runs.c.id == bindparam("run")
@@ -81,6 +81,11 @@ _RECLAIM = (
     update(workflow_runs)
     .where(_THIS, workflow_runs.c.state == "crashed", workflow_runs.c.holder == bindparam("owner"))
     .values(state="running", error=None, finished_at=None, lease_expires_at=_LEASE)
+)
+_HELD = select(workflow_runs.c.id).where(
+    _THIS,
+    under_way,
+    or_(workflow_runs.c.holder == bindparam("owner"), workflow_runs.c.holder.is_(None)),
 )
 _PARK = update(workflow_runs).where(_THIS, under_way).values(lease_expires_at=None)
 _HAND_BACK = (
@@ -296,3 +301,16 @@ def _start_again(
     # Whatever the attempt before still waited for has lost its caller; the runs go on for this one.
     leave_all(connection, [found], cancel=False)
     return found
+
+
+def require_held(connection: Connection, run_id: str, holder: str) -> None:
+    """Refuse what is done for a workflow run by a process that does not hold it any more.
+
+    Raises:
+        CatalogUnavailable: so that whoever asks tries again: the run may be reclaimed yet, or else the thread
+            that keeps its lease says within moments that it is lost.
+    """
+    if connection.execute(_HELD, {"run": run_id, "owner": holder}).first() is None:
+        raise CatalogUnavailable(
+            f"workflow run {run_id} is not held by {holder}: another process has taken it over"
+        )

@@ -32,6 +32,7 @@ from mutoscope.platform.errors import (
     TrainingDiverged,
 )
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow, observer, told
+from mutoscope.platform.orchestration.liveness import holder
 from mutoscope.platform.orchestration.patience import Patience
 from mutoscope.platform.orchestration.plan import Origin, Queueing, draw_seed, plan_run
 from mutoscope.platform.orchestration.runtime import Runtime, get_runtime
@@ -155,7 +156,10 @@ class _Admitted:
 
 def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> _Admitted:
     """Everything up to the wait, in one go: each hop to a thread costs as much as a query."""
-    enqueued = runtime.catalog.runs.enqueue(plan(), present=present)
+    context = current_workflow.get()
+    enqueued = runtime.catalog.runs.enqueue(
+        plan(), present=present, holder=None if context is None else holder()
+    )
     run, call = enqueued.run, enqueued.call
     if enqueued.disposition == "hit":
         return _Admitted(run, "hit", call, runtime.catalog.runs.outputs(run.id), None)

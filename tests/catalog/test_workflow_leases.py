@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mutoscope.platform.catalog import Catalog, Enqueued, WorkflowRecord
-from mutoscope.platform.errors import InvalidParameter, LeaseLost
+from mutoscope.platform.errors import CatalogUnavailable, InvalidParameter, LeaseLost
 from tests.support.records import LEASE, a_spec, absent, claim, queue
 
 OVER = -1.0
@@ -201,3 +201,28 @@ def test_rows_are_found_by_their_flow_runs(catalog: Catalog) -> None:
     start(catalog, prefect_flow_run_id=None)
     found = catalog.workflows.of_flow_runs([FLOW_RUN, "0198c0de-0000-7000-8000-00000000ffff"])
     assert {key: row.id for key, row in found.items()} == {FLOW_RUN: ours}
+
+
+def test_a_process_that_was_succeeded_queues_nothing_more(catalog: Catalog) -> None:
+    run_id = start(catalog)
+
+    def queue_as(holder: str, key: str) -> Enqueued:
+        spec = a_spec(key, workflow_run_id=run_id)
+        return catalog.runs.enqueue(spec, present=absent, holder=holder)
+
+    assert queue_as("here:1", "a").disposition == "new"
+    catalog.workflows.take_expired(run_id, LINE)
+    assert queue_as("here:1", "b").disposition == "new", "its lease has not run out"
+    assert catalog.workflows.renew([run_id], "here:1", OVER).lost == frozenset()
+    crash(catalog, run_id)
+    with pytest.raises(CatalogUnavailable, match="another process"):
+        queue_as("here:1", "c")
+    assert start(catalog, holder="there:2") == run_id
+    for key in ("a", "d"):
+        with pytest.raises(CatalogUnavailable, match="not held by here:1"):
+            queue_as("here:1", key)
+    assert len(catalog.runs.list()) == 2
+    assert queue_as("there:2", "a").disposition == "attached"
+    unwatched = catalog.workflows.start("test.make", {})
+    spec = a_spec("e", workflow_run_id=unwatched)
+    assert catalog.runs.enqueue(spec, present=absent, holder="here:1").disposition == "new"
