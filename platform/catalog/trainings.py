@@ -207,7 +207,7 @@ class Trainings:
         Raises:
             InvalidParameter: it was noted before and said otherwise: what the training rests on has changed.
         """
-        key = _note_key(name, title, iteration)
+        key = ids.digest(_NOTE_DOMAIN, [name, title, iteration])
         referred = {role: ref.digest for role, ref in (used or {}).items()}
         wanted = {role: ref.digest for role, ref in made.items()}
         with self._database.write() as connection:
@@ -234,7 +234,7 @@ class Trainings:
     def notes(self, name: str, title: str, iterations: Iterable[int]) -> builtins.list[Note]:
         """What a training noted of these iterations under a title, in their order; those without are left
         out."""
-        keys = {_note_key(name, title, iteration) for iteration in iterations}
+        keys = {ids.digest(_NOTE_DOMAIN, [name, title, iteration]) for iteration in iterations}
         with self._database.read() as connection:
             found = {row.memo_key: row for row in by_keys(connection, _BY_KEYS, keys)}
             notes = [_note(row, roles(connection, row.id, "generated")) for row in found.values()]
@@ -250,10 +250,6 @@ def check_name(name: str) -> None:
         check_alias(name)
     except InvalidParameter as error:
         raise InvalidParameter("name", name, error.remedy) from None
-
-
-def _note_key(name: str, title: str, iteration: int) -> str:
-    return ids.digest(_NOTE_DOMAIN, [name, title, iteration])
 
 
 def _refuse_taken(connection: Connection, name: str) -> None:
@@ -348,8 +344,4 @@ _POINTED = (
     .where(weight_aliases.c.name == bindparam("name"), weight_aliases.c.version_id == bindparam("version"))
     .limit(1)
 )
-_TAKEN = (
-    select(weight_aliases.c.name)
-    .where(weight_aliases.c.name.in_(bindparam("names", expanding=True)))
-    .limit(1)
-)
+_TAKEN = select(weight_aliases.c.name).where(weight_aliases.c.name.in_(bindparam("names", expanding=True)))
