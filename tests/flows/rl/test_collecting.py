@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,15 @@ import pytest
 from mutoscope.flows.rl.asks import Ask
 from mutoscope.flows.rl.collected import Collected, Group, group_of, inputs_of
 from mutoscope.flows.rl.collecting import collect
+from mutoscope.flows.rl.sampling import begun_within
 from mutoscope.flows.rl.settling import Limits
 from mutoscope.flows.rl.stages import Stage
 from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.catalog import RunRecord
 from mutoscope.platform.errors import NonFinite, RunFailed, ScoreTimeout
+from mutoscope.platform.orchestration.context import observer
 from mutoscope.platform.orchestration.runtime import Runtime
+from mutoscope.platform.orchestration.submit import submit_run
 from mutoscope.platform.refs import ArtifactRef
 from mutoscope.platform.reward import Reward
 from mutoscope.platform.training.groups import Draw
@@ -258,26 +263,41 @@ class TestSamplesWithoutAScore:
         assert record.kept
         assert len(made.scores) == 2
 
-    async def test_a_rollout_that_nobody_takes_in_time_is_given_up(self, engine: RealEngine) -> None:
-        release = asyncio.Event()
-        loop = asyncio.get_running_loop()
+    async def test_rollouts_that_nobody_takes_in_time_are_given_up(self, engine: RealEngine) -> None:
+        taken, release = threading.Event(), threading.Event()
 
         def hold(runtime: Runtime, run: RunRecord) -> dict[str, ArtifactRef]:
-            asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+            taken.set()
+            release.wait()
             return engine.compute(runtime, run)
 
         engine.instead["flux-t2i"] = hold
-        running = asyncio.create_task(
-            collected(CAPTION, samples=3, limits=Limits(queue_seconds=0.5), refills=3)
-        )
-        queued = engine.runtime.catalog.runs.list
-        while sum(run.state == "cancelled" for run in queued(limit=10)) < 2:
-            await asyncio.wait([running], timeout=0.02)
+        others = asyncio.create_task(submit_run("flux-t2i", prompt=CAPTION, num_inference_steps=2, seed=1))
+        await asyncio.to_thread(taken.wait)
+        with engine.serving(GROUP):  # the other one is held
+            record = only(await collected(CAPTION, limits=Limits(queue_seconds=0.2), refills=3)).record
         release.set()
-        record = only(await running).record
+        await others
         assert [each.status for each in record.dropped] == ["timeout"] * 2, "another seed would wait as long"
-        assert {each.reason for each in record.dropped} == {"no worker took it within 0.5 s"}
-        assert len(record.samples) == 1
+        assert {each.reason for each in record.dropped} == {"no worker took it within 0.2 s"}
+        assert (record.samples, record.kept) == ((), False)
+        states = [run.state for run in engine.runtime.catalog.runs.list(card="flux-t2i", limit=9)]
+        assert states.count("cancelled") == 2, "what is given up is withdrawn"
+
+    async def test_a_rollout_that_was_taken_has_all_the_time_it_needs(self, engine: RealEngine) -> None:
+        await collected(CAPTION)
+        (run, *_) = engine.runtime.catalog.runs.list(card="flux-t2i", limit=1)
+        loop = asyncio.get_running_loop()
+
+        async def slow() -> str:
+            told = observer.get()
+            assert told is not None
+            told(replace(run, state="running"))
+            done = loop.create_future()
+            loop.call_later(0.1, done.set_result, "made")
+            return str(await done)
+
+        assert await begun_within(0.02, slow) == "made"
 
 
 class TestLimits:
