@@ -43,7 +43,7 @@ def test_a_holder_may_have_a_long_name(catalog: Catalog) -> None:
 
 
 def test_a_lease_is_renewed_for_as_long_as_the_block_takes(catalog: Catalog) -> None:
-    with catalog.leases.writing("a slow writer", seconds=0.6):
+    with catalog.leases.writing("a slow writer", seconds=3.0):
         (first,) = catalog.leases.list()
         until(lambda: catalog.leases.list()[0].expires_at > first.expires_at, "a renewal")
 
