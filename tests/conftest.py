@@ -147,16 +147,11 @@ def postgres_catalog_url(databases: Databases, empty_postgres_catalog: str) -> I
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def any_catalog_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def any_catalog_url(request: pytest.FixtureRequest) -> str:
     """An empty, migrated catalog on each kind of database in turn."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("catalog_url")
-        return
-    databases: Databases = request.getfixturevalue("databases")
-    template: str = request.getfixturevalue("empty_postgres_catalog")
-    url = databases.lend(template)
-    yield url
-    databases.take_back(url, template)
+    fixture = "catalog_url" if request.param == "sqlite" else "postgres_catalog_url"
+    url: str = request.getfixturevalue(fixture)
+    return url
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ import psutil
 
 from mutoscope.platform.ids import new_id
 from tests.support.deadline import until
-from tests.support.emptying import emptied, plain
 
 _SCRIPTS = Path(sys.executable).parent
 _NOBODY = "nobody"
@@ -290,7 +289,7 @@ class PostgresServer(Server):
         import psycopg
 
         try:
-            psycopg.connect(plain(self.url()), connect_timeout=5).close()
+            psycopg.connect(_plain(self.url()), connect_timeout=5).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -306,7 +305,6 @@ class Databases:
 
     url: str
     _made: list[str] = field(default_factory=list)
-    _spare: list[str] = field(default_factory=list)
 
     def create(self, template: str | None = None) -> str:
         """A new database's URL; a copy of `template` (a URL this made), which nobody may be using."""
@@ -316,19 +314,6 @@ class Databases:
         self._made.append(name)
         return self.url.rpartition("/")[0] + f"/{name}"
 
-    def lend(self, template: str) -> str:
-        """A copy of `template`, made for this loan or emptied after an earlier one."""
-        return self._spare.pop() if self._spare else self.create(template)
-
-    def take_back(self, url: str, template: str) -> None:
-        """Empty a database that was lent, for the next one who wants it.
-        One that is in use, or whose tables are no longer those of `template`, is dropped.
-        """
-        if emptied(url, template):
-            self._spare.append(url)
-        else:
-            self.drop(url)
-
     def drop(self, url: str) -> None:
         self._run(f'drop database if exists "{_database(url)}" with (force)')
         self._made.remove(_database(url))
@@ -337,13 +322,16 @@ class Databases:
         for name in list(self._made):
             self._run(f'drop database if exists "{name}" with (force)')
         self._made.clear()
-        self._spare.clear()
 
     def _run(self, statement: str) -> None:
         import psycopg
 
-        with psycopg.connect(plain(self.url), autocommit=True) as connection:
+        with psycopg.connect(_plain(self.url), autocommit=True) as connection:
             connection.execute(statement.encode())
+
+
+def _plain(url: str) -> str:
+    return url.replace("postgresql+psycopg://", "postgresql://")
 
 
 def _database(url: str) -> str:
