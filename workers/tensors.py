@@ -1,4 +1,7 @@
-"""A component's tensors as torch tensors, each read only when it is asked for, and as bytes again. Needs torch."""
+"""A component's tensors as torch tensors, each read only when it is asked for, and as bytes again.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ async def shown(
 
 async def judged(judge: Judge, made: ArtifactRef, ask: Ask) -> Scored:
     """What a judge says of a picture or video."""
-    given = {made.kind: made, target_of(get_card(judge.card)): ask.against}
+    given: dict[str, Any] = {made.kind: made, target_of(get_card(judge.card)): ask.against}
     return await score(judge.card, weights=judge.weights or None, **given)
 
 
@@ -137,8 +137,8 @@ async def read(samples: Sequence[Shown]) -> ArtifactRef | None:
         if one.made is not None:
             key = (one.ask.prompt, one.ask.against)
             groups[key] = groups.get(key, 0) + 1
-    slot = f"{made[0].kind}s"
-    outputs = await engine_run("picture-statistics", **{slot: made}, groups=list(groups.values()))
+    given: dict[str, Any] = {f"{made[0].kind}s": made}
+    outputs = await engine_run("picture-statistics", groups=list(groups.values()), **given)
     return outputs["statistics"]
 
 
@@ -146,7 +146,7 @@ async def _made(stages: Sequence[Served], ask: Ask, seed: int) -> ArtifactRef:
     """What the last stage makes; each begins with the picture that the one before it made."""
     image: ArtifactRef | str | None = ask.images[0] if ask.images else None
     for stage in stages:
-        begun = {"image": image} if stage.takes_image else {}
+        begun: dict[str, Any] = {"image": image} if stage.takes_image else {}
         outputs = await engine_run(
             stage.card, seed=seed, weights=stage.weights, prompt=ask.prompt, **begun, **stage.parameters
         )

@@ -29,15 +29,14 @@ def export(series: Mapping[str, Any], folder: Path) -> int:
             f"TensorBoard's writer is not installed ({error}): pip install 'mutoscope[tensorboard]'"
         ) from None
     count = 0
-    # The package has no types.
-    writer = SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
+    writer: Any = SummaryWriter(log_dir=str(folder))
     try:
         for panel in series["panels"]:
             for name, line in panel["lines"].items():
                 for x, y in line:
                     if y is not None:
-                        writer.add_scalar(f"{panel['title']}/{name}", y, global_step=x)  # type: ignore[no-untyped-call]
+                        writer.add_scalar(f"{panel['title']}/{name}", y, global_step=x)
                         count += 1
     finally:
-        writer.close()  # type: ignore[no-untyped-call]
+        writer.close()
     return count
