@@ -122,7 +122,7 @@ class Merging(Transfer):
             UnknownReference: the alias asked for is not among those that arrive.
         """
         try:
-            with self._database.write() as connection:
+            with self._database.write(at_leisure=True) as connection:
                 merge = _Merge(self._database, connection)
                 merge.enter(arrivals, alias)
                 before_commit()

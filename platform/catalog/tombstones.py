@@ -94,7 +94,7 @@ class Tombstones:
             MarkOutdated: mark again.
             LeaseLost: the collection is somebody else's by now.
         """
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
             newer = select(pins.c.id).where(pins.c.with_inputs, pins.c.created_at >= policy.horizon).limit(1)
@@ -114,7 +114,7 @@ class Tombstones:
     def settle(self, collection: CollectionRecord, holder: str, digests: Sequence[str]) -> list[str]:
         """Note that the bytes have left objects/; returns those that must go back: present again, or referred
         to."""
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
             _revive_wanted(connection, locked, collection.started_at)
@@ -130,7 +130,7 @@ class Tombstones:
     def unsettle(self, collection: CollectionRecord, holder: str, digests: Sequence[str]) -> list[str]:
         """Before bytes that a tombstone has in objects/ go to the trash (again): since when they are there is
         open. Returns the tombstones among the artifacts, without those that somebody is reading."""
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             Collections.require(connection, collection.id, holder)
             return list(
                 connection.execute(
@@ -156,7 +156,7 @@ class Tombstones:
             writing_elsewhere: seconds for which somebody has been writing to the store whom this catalog
                 does not know.
         """
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             Collections.require(connection, collection.id, holder)
             locked = _lock(connection, digests)
             _revive_wanted(connection, locked, collection.started_at)
@@ -181,7 +181,7 @@ class Tombstones:
     def revive(self, digest: str) -> bool:
         """The bytes are back in objects/: the row is present again, as if made now. False if it was all
         along."""
-        with self._database.write() as connection:
+        with self._database.write(at_leisure=True) as connection:
             revived = connection.execute(
                 update(artifacts)
                 .where(artifacts.c.digest == digest, artifacts.c.state == "tombstone")
