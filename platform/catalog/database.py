@@ -116,7 +116,8 @@ class Database:
 
         Args:
             news: workers or waiters may want to look; whoever watches hears of it at the commit.
-            at_leisure: as of `read`; a dead host is then noticed by its silence on the wire alone, after half a minute.
+            at_leisure: as of `read`; a dead host is then noticed by its silence on the wire alone, half a
+                minute later.
         """
         with clear_errors(self.shown_url), self._writer.begin() as connection:
             self._allow_leisure(connection, at_leisure)
