@@ -30,7 +30,9 @@ COLOURS = (
 LETTERS, HEADING = 11, 16
 """Points of Pillow's own font, which is the same on every machine."""
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 40, 24
-"""Pixels of a panel around its axes: labels, title and legend."""
+"""Pixels of a panel around its axes: labels, title and the first row of the legend."""
+LEGEND_ROW = 14
+"""Pixels of each further row of the legend."""
 
 Point = tuple[float, float | None]
 
@@ -85,9 +87,11 @@ def _draw_panel(
     corner: tuple[int, int],
     size: tuple[int, int],
 ) -> None:
-    left, top = corner[0] + LEFT, corner[1] + TOP
-    right, bottom = corner[0] + size[0] - RIGHT, corner[1] + size[1] - BOTTOM
     lines = _lines(panel)
+    left, right = corner[0] + LEFT, corner[0] + size[0] - RIGHT
+    legend = _legend(font, list(lines) if len(lines) > 1 else [], right - left)
+    top = corner[1] + TOP + LEGEND_ROW * max(0, len(legend) - 1)
+    bottom = corner[1] + size[1] - BOTTOM
     points = [point for line in lines.values() for point in line]
     across = Axis.over([x for x, _ in points], left, right)
     up = Axis.over([y for _, y in points if y is not None], bottom, top)
@@ -103,8 +107,7 @@ def _draw_panel(
         pen.line((across.place(x), top, across.place(x), bottom), fill=MARK)
         pen.text((across.place(x) + 3, top), drawable(str(words)), fill=MARK, font=font)
     _draw_lines(pen, lines, across, up)
-    if len(lines) > 1:
-        _draw_legend(pen, font, list(lines), left, corner[1] + 22)
+    _draw_legend(pen, font, legend, left, corner[1] + 22)
 
 
 def _draw_lines(
@@ -122,13 +125,33 @@ def _draw_lines(
                 pen.ellipse((x - 2, y - 2, x + 2, y + 2), fill=colour)
 
 
-def _draw_legend(pen: ImageDraw.ImageDraw, font: Any, names: Sequence[str], x: float, y: float) -> None:
+def _legend(font: Any, names: Sequence[str], width: float) -> list[list[tuple[int, str, float]]]:
+    """The legend's rows: of each entry which line it names, its words, and where it begins, pixels."""
+    rows: list[list[tuple[int, str, float]]] = []
+    x = width
     for at, name in enumerate(names):
-        colour = COLOURS[at % len(COLOURS)]
         words = drawable(name)
-        pen.line((x, y + 6, x + 12, y + 6), fill=colour, width=3)
-        pen.text((x + 16, y), words, fill=INK, font=font)
-        x += 26 + font.getlength(words)
+        length = 26 + font.getlength(words)
+        if x + length > width:
+            rows.append([])
+            x = 0
+        rows[-1].append((at % len(COLOURS), words, x))
+        x += length
+    return rows
+
+
+def _draw_legend(
+    pen: ImageDraw.ImageDraw,
+    font: Any,
+    rows: Sequence[Sequence[tuple[int, str, float]]],
+    left: float,
+    y: float,
+) -> None:
+    for row in rows:
+        for colour, words, x in row:
+            pen.line((left + x, y + 6, left + x + 12, y + 6), fill=COLOURS[colour], width=3)
+            pen.text((left + x + 16, y), words, fill=INK, font=font)
+        y += LEGEND_ROW
 
 
 def _lines(panel: Mapping[str, Any]) -> dict[str, list[Point]]:

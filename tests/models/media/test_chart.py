@@ -76,3 +76,14 @@ def test_ticks_are_round_numbers_within_the_range() -> None:
     axis = Axis(0.0, 1.0, 0, 100)
     assert [told(tick) for tick in axis.ticks(4)] == ["0", "0.5", "1"]
     assert [told(tick) for tick in Axis(-3e-5, 4e-5, 0, 100).ticks(4)] == ["-2e-05", "0", "2e-05", "4e-05"]
+
+
+def test_a_long_legend_stays_within_its_panel() -> None:
+    lines = {f"a training of number {n}": [[0, n], [1, n]] for n in range(6)}
+    alone = chart({"lines": lines})
+    pair = chart({"lines": lines}, {"lines": {"one": [[0, 1], [1, 2]]}})
+    assert (pair[:, :WIDTH] == alone).all(), "nothing of the second panel is covered by the first"
+    beside = chart({"lines": {"one": [[0, 1], [1, 2]]}})
+    assert (pair[:, WIDTH:] == beside).all()
+    few = chart({"lines": dict(list(lines.items())[:2])})
+    assert drawn(few, COLOURS[0]), "a short one has a row"
