@@ -36,7 +36,7 @@ def curves(result: Told, path: Path) -> None:
     shown = [panel for panel in panels if any(panel["lines"].values())]
     if shown:
         series = {"title": result["recipe"], "panels": shown}
-        Image.fromarray(chart(series, len(shown), 420, 320)).save(path, optimize=True)
+        Image.fromarray(chart(series, 2, 640, 320)).save(path, optimize=True)
 
 
 def _panel(title: str, result: Told, points: Callable[[Told], list[list[Any]]]) -> dict[str, Any]:
