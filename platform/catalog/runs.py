@@ -79,15 +79,17 @@ class Runs(Claims):
         # Weights never change under their digest, and thousands of runs pin the same.
         self._sizes: dict[str, int] = {}
 
-    def enqueue(self, spec: RunSpec, *, present: Present | None, holder: str | None = None) -> Enqueued:
+    def enqueue(
+        self, spec: RunSpec, *, present: Present | None, held: tuple[str, str] | None = None
+    ) -> Enqueued:
         """Queue the run, unless an equal one has succeeded (a hit) or is under way (attached). What became of
         the request is noted as a call.
 
         Args:
             present: whether the store holds an artifact. Asked outside any transaction: a slow store must not
                 hold the catalog's write lock. None: the memo may not answer, the run is to be made anew.
-            holder: the process that must hold the spec's workflow run. One that was cut off, and has been
-                succeeded, would queue work that nobody waits for.
+            held: a workflow run and the process that must hold it, or nothing is queued: one that was cut off
+                and has been succeeded would queue what nobody waits for.
 
         Raises:
             UnknownReference: the spec pins weights that the catalog does not know.
@@ -100,7 +102,7 @@ class Runs(Claims):
                     call = add_call(connection, hit.id, spec.workflow_run_id, "hit")
                 return Enqueued(hit, "hit", call)
             try:
-                queued = self._queue(spec, judged, passed_over, holder)
+                queued = self._queue(spec, judged, passed_over, held)
             except IntegrityError:
                 with self._database.glance() as connection:
                     require_known(connection, _weight_roles(spec))
@@ -299,7 +301,7 @@ class Runs(Claims):
         spec: RunSpec,
         judged: builtins.list[str],
         passed_over: PassedOver | None,
-        holder: str | None,
+        held: tuple[str, str] | None,
     ) -> Enqueued | None:
         """Insert a run, or attach to the equal one that is under way; None when that has ended meanwhile.
 
@@ -310,8 +312,8 @@ class Runs(Claims):
             _Overtaken: a success appeared that has not been judged; nothing is inserted.
         """
         with self._database.write(news=True) as connection:
-            if holder is not None and spec.workflow_run_id is not None:
-                require_held(connection, spec.workflow_run_id, holder)
+            if held is not None:
+                require_held(connection, *held)
             run = self._insert(connection, spec)
             if run is None:
                 attach = {"key": spec.memo_key, "wish": spec.priority}

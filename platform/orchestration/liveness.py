@@ -109,11 +109,12 @@ class Hold:
     def _note(self, error: BaseException) -> None:
         """A signal that tells the process to end arrives wherever the interpreter is just then."""
         if isinstance(error, TerminationSignal):
-            self._outermost._signalled = True
+            self.outermost._signalled = True
 
     @property
-    def _outermost(self) -> Hold:
-        return self if self.outer is None else self.outer._outermost
+    def outermost(self) -> Hold:
+        """The execution around all others of the process; this one if there is none."""
+        return self if self.outer is None else self.outer.outermost
 
     def stop(self, reason: Reason) -> None:
         """Stop the work unless it is done. In the event loop's thread; the first reason stands."""
@@ -131,7 +132,7 @@ class Hold:
     def is_ending(self) -> bool:
         """Whether the outermost execution is cut short: its process was told to end, or a program gave it
         up."""
-        outermost = self._outermost
+        outermost = self.outermost
         caller = outermost._caller
         return outermost._signalled or (caller is not None and caller.cancelling() > 0)
 
@@ -208,8 +209,13 @@ class Liveness:
         # One that ended while it was renewed is not lost.
         with self._lock:
             lost = {run_id for run_id in told.lost if run_id in self._held}
-        lost = {run_id for run_id in lost if not workflows.reclaim(run_id, holder(), lease)}
-        stopping = lost | told.cancelled
+        gone: set[str] = set()
+        for run_id, hold in held.items():  # an outer execution comes before those inside it
+            if run_id not in lost:
+                continue
+            if hold.is_within(gone) or not workflows.reclaim(run_id, holder(), lease):
+                gone.add(run_id)
+        stopping = gone | told.cancelled
         for run_id in stopping:
             if not held[run_id].is_within(stopping):
                 held[run_id].tell("cancelled" if run_id in told.cancelled else "lost")

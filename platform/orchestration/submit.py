@@ -157,9 +157,10 @@ class _Admitted:
 def _admit(runtime: Runtime, plan: Callable[[], RunSpec], present: Present | None) -> _Admitted:
     """Everything up to the wait, in one go: each hop to a thread costs as much as a query."""
     context = current_workflow.get()
-    enqueued = runtime.catalog.runs.enqueue(
-        plan(), present=present, holder=None if context is None else holder()
-    )
+    # Of workflows within each other the outermost tells who has them all: a process takes an inner one back
+    # before it learns that the outermost is lost.
+    held = None if context is None else (context.hold.outermost.run_id, holder())
+    enqueued = runtime.catalog.runs.enqueue(plan(), present=present, held=held)
     run, call = enqueued.run, enqueued.call
     if enqueued.disposition == "hit":
         return _Admitted(run, "hit", call, runtime.catalog.runs.outputs(run.id), None)

@@ -208,7 +208,7 @@ def test_a_process_that_was_succeeded_queues_nothing_more(catalog: Catalog) -> N
 
     def queue_as(holder: str, key: str) -> Enqueued:
         spec = a_spec(key, workflow_run_id=run_id)
-        return catalog.runs.enqueue(spec, present=absent, holder=holder)
+        return catalog.runs.enqueue(spec, present=absent, held=(run_id, holder))
 
     assert queue_as("here:1", "a").disposition == "new"
     catalog.workflows.take_expired(run_id, LINE)
@@ -225,4 +225,4 @@ def test_a_process_that_was_succeeded_queues_nothing_more(catalog: Catalog) -> N
     assert queue_as("there:2", "a").disposition == "attached"
     unwatched = catalog.workflows.start("test.make", {})
     spec = a_spec("e", workflow_run_id=unwatched)
-    assert catalog.runs.enqueue(spec, present=absent, holder="here:1").disposition == "new"
+    assert catalog.runs.enqueue(spec, present=absent, held=(unwatched, "here:1")).disposition == "new"

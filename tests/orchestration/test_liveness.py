@@ -87,6 +87,21 @@ async def test_whoever_was_taken_over_stops_and_cannot_close_the_row(runtime: Ru
     assert (row.state, row.attempt, row.holder) == ("running", 2, "elsewhere:1")
 
 
+async def test_what_lies_within_a_run_that_was_taken_over_is_not_taken_back(runtime: Runtime) -> None:
+    outer_id = opened(runtime, "a", lease=EXPIRED)
+    inner_id = opened(runtime, "b", lease=EXPIRED)
+    for run_id in (outer_id, inner_id):
+        assert runtime.catalog.workflows.take_expired(run_id, {"message": "silent"}) is not None
+    assert opened(runtime, "a", by="elsewhere:1") == outer_id
+    liveness = Liveness()
+    outer = Hold(outer_id)
+    inner = Hold(inner_id, outer)
+    assert inner.outermost is outer
+    with liveness.keeping(runtime, outer), liveness.keeping(runtime, inner):
+        await asyncio.to_thread(liveness.beat)
+    assert runtime.catalog.workflows.get(inner_id).state == "crashed"
+
+
 async def test_whoever_was_declared_dead_by_mistake_goes_on(runtime: Runtime) -> None:
     run_id = opened(runtime, "a", lease=EXPIRED)
     assert runtime.catalog.workflows.take_expired(run_id, {"message": "silent"}) is not None
