@@ -137,7 +137,17 @@ SHEET = _card(
 CHARTS = _card(
     "line-charts",
     "Numbers as lines in labelled panels",
-    (Slot("series", "json", "A title, and panels with their lines; see `chart`."),),
+    (
+        Slot(
+            "series",
+            "json",
+            "A title, and panels with their lines; see `chart`.",
+            examples=tuple(
+                {"title": "reward", "panels": [{"lines": {"reward": [[0, 0.1], [1, last]]}}]}
+                for last in (0.5, 0.9)
+            ),
+        ),
+    ),
     Slot("image", "image", "The panels."),
     ChartParameters,
     "chart",
@@ -146,7 +156,14 @@ STATISTICS = _card(
     "picture-statistics",
     "How varied, sharp, colourful and dark pictures or videos are",
     (
-        Slot("images", "image", "Pictures, those of a prompt in a row.", required=False, many=True),
+        Slot(
+            "images",
+            "image",
+            "Pictures, those of a prompt in a row.",
+            required=False,
+            many=True,
+            in_example=True,
+        ),
         Slot("videos", "video", "Clips, where they are no pictures.", required=False, many=True),
     ),
     Slot("statistics", "json", "Means by name; see `statistics`."),

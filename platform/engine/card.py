@@ -36,6 +36,8 @@ class Slot:
         profiles: those under which an output is filled; empty: all of them.
         many: an input of one artifact or more, in order; the program finds a list. Its artifacts have the
             roles ``name.0``, ``name.1`` and so on.
+        examples: of an input whose kind nobody can make up, two values or more; see `example`.
+        in_example: an optional input that an example request fills.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Slot:
     required: bool = True
     profiles: tuple[Profile, ...] = ()
     many: bool = False
+    examples: tuple[Any, ...] = field(default=(), hash=False)
+    in_example: bool = False
 
 
 TRAJECTORY = Slot(

@@ -1,7 +1,8 @@
 """An example request for any card: what calibration, checks and the template tests run.
 
-Inputs are drawn by their slot's kind at the recipe's default size. A required parameter takes the first of
-its field's `examples`, as a card may declare them; one of text without any describes a picture.
+Inputs are drawn by their slot's kind at the recipe's default size, or are its `examples`. A required one
+of the parameters takes the first of its field's `examples`; one of text without any describes a
+picture.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any
     """Something of the slot's kind, moved by `shift`. Raises InvalidInput for a kind without an example."""
     if slot.many:
         return [example_input(card, replace(slot, many=False), recipe, shift + at) for at in range(2)]
+    if slot.examples:
+        return slot.examples[shift % len(slot.examples)]
     match slot.kind:
         case "image":
             return _picture(recipe.height, recipe.width, shift)
@@ -73,7 +76,9 @@ def example_input(card: Card, slot: Slot, recipe: Recipe, shift: int = 0) -> Any
 
 def _filled(card: Card, recipe: Recipe) -> tuple[Slot, ...]:
     """Required slots; of a scorer that requires none the first one, since it scores one of several."""
-    required = tuple(slot for slot in card.inputs if slot.required or slot.name in recipe.needed_inputs)
+    required = tuple(
+        slot for slot in card.inputs if slot.required or slot.in_example or slot.name in recipe.needed_inputs
+    )
     return required or (card.inputs[:1] if card.run_kind == "reward" else ())
 
 
