@@ -13,6 +13,7 @@ from mutoscope.models.starter.grammar import CaptionError, parse
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.training import notes
 from mutoscope.platform.training.groups import RolloutRecord
+from tests.learning import films
 
 Told = dict[str, Any]
 
@@ -38,7 +39,10 @@ def of(
         "seed": configuration.seed,
         "variant": variant,
         "halted": halted,
-        "evaluations": [_evaluation(at, record) for at, record in evaluations.items()],
+        "evaluations": [
+            {**_evaluation(at, record), **films.checked(runtime, record["samples"])}
+            for at, record in evaluations.items()
+        ],
         "iterations": [
             {
                 "iteration": at,
@@ -46,6 +50,7 @@ def of(
                 "reward_std": record["rewards"]["std"],
                 "samples": record["rewards"]["samples"],
                 **refinements(runtime, record),
+                **films.criteria(runtime, record),
                 "heads": {part: head["version"] for part, head in record["heads"].items()},
                 "metrics": {part: _metrics(metrics) for part, metrics in record["metrics"].items()},
             }
@@ -147,7 +152,12 @@ def summary(trainings: Sequence[Told]) -> Told:
             "right, last": _spread(training["evaluations"][-1]["right"] for training in mine),
             **{
                 f"rollouts: {what}": _spread(drift(training, what) for training in mine)
-                for what in ("reward", "refined", "unrefined", "favoured")
+                for what in ("reward", "refined", "unrefined", "favoured", *films.HALVES)
+            },
+            **{
+                f"{half}, {when}": _spread(training["evaluations"][at].get(half) for training in mine)
+                for half in films.CHECKED
+                for when, at in (("first", 0), ("last", -1))
             },
         }
         for kind, mine in _kinds(trainings)

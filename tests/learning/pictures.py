@@ -14,6 +14,7 @@ from mutoscope.models.media.layout import Content, Pixels, fitted
 from mutoscope.models.media.sheet import drawn as sheet
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
+from tests.learning import films
 from tests.learning.evidence import UPDATES
 
 JUDGE = "scene-check"
@@ -32,6 +33,10 @@ def curves(result: Told, path: Path) -> None:
         _panel(f"{JUDGE}, held-out prompts", result, lambda t: _scores(t, "held_out")),
         _panel("reward of the rollouts", result, lambda t: _rollouts(t, "reward")),
         _panel("refinements of the wanted scene", result, lambda t: _rollouts(t, "favoured")),
+        *(
+            _panel(f"reward of the rollouts: {half}", result, lambda t, half=half: _rollouts(t, half))
+            for half in films.HALVES
+        ),
     ]
     shown = [panel for panel in panels if any(panel["lines"].values())]
     if shown:
@@ -90,6 +95,9 @@ def _mean(told: Sequence[Told]) -> str:
 
 
 def _picture(runtime: Runtime, made: str) -> Pixels:
+    strip = films.strip(runtime, made)
+    if strip is not None:
+        return strip
     ref: ArtifactRef = runtime.catalog.artifacts.resolve(made)
     path = runtime.store.local_path(ref.digest)
     return fitted(np.asarray(Image.open(path).convert("RGB")), CELL)
