@@ -9,13 +9,16 @@ from typing import Any
 
 from mutoscope.flows.rl import records
 from mutoscope.flows.rl.configuration import TrainingConfiguration
-from mutoscope.models.starter.grammar import CaptionError, parse
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.training import notes
 from mutoscope.platform.training.groups import RolloutRecord
-from tests.learning import films
+from tests.learning import films, refinement
+from tests.learning.refinement import means
 
 Told = dict[str, Any]
+
+REFINER = "refiner"
+"""The component that refines, of a card with one refiner."""
 
 UPDATES, CONTROL = "updates", "control"
 """Variants that every recipe has: as it ships, and with nothing to train."""
@@ -40,7 +43,11 @@ def of(
         "variant": variant,
         "halted": halted,
         "evaluations": [
-            {**_evaluation(at, record), **films.checked(runtime, record["samples"])}
+            {
+                **_evaluation(at, record),
+                **films.checked(runtime, record["samples"]),
+                **_favoured(runtime, name, configuration, record["versions"]),
+            }
             for at, record in evaluations.items()
         ],
         "iterations": [
@@ -75,6 +82,20 @@ def _evaluation(iteration: int, record: Mapping[str, Any]) -> Told:
     }
 
 
+def _favoured(
+    runtime: Runtime, name: str, configuration: TrainingConfiguration, heads: Mapping[str, str]
+) -> Told:
+    """How likely the refiner is to write what the target says, at the evaluated versions; nothing where the
+    card has no refiner, or a chain of them."""
+    card = configuration.stages[0].card
+    base = runtime.catalog.trainings.get(name).base[card]
+    if REFINER not in base:
+        return {}
+    version = heads.get(f"{card}/{REFINER}", base[REFINER])
+    digest = runtime.catalog.weights.get(version).digest
+    return {"refinement": refinement.told(runtime, digest, configuration.prompts)}
+
+
 def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> float | None:
     """The share of samples that pass every check; None where nobody checked."""
     scores = [sample["scores"][judge]["score"] for sample in samples if judge in sample["scores"]]
@@ -95,14 +116,6 @@ def refinements(runtime: Runtime, record: Mapping[str, Any]) -> Told:
         "refined": _mean(one.score for _, one in refined),
         "unrefined": _mean(plain),
     }
-
-
-def means(text: str, target: str) -> bool:
-    """Whether a text is a caption of the target's picture, from either side."""
-    try:
-        return parse(text).canonical() == parse(target).canonical()
-    except CaptionError:
-        return False
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -128,6 +141,12 @@ def gain(training: Told, judge: str, scores: str = "scores") -> float | None:
     return float(told[-1][judge] - told[0][judge])
 
 
+def favoured_gain(training: Told) -> float | None:
+    """What the probability of the wanted refinement rose by, from the first evaluation to the last."""
+    known = [one["refinement"]["mean"] for one in training["evaluations"] if "refinement" in one]
+    return float(known[-1] - known[0]) if len(known) > 1 else None
+
+
 def drift(training: Told, what: str = "reward") -> float | None:
     """The mean of something over the last quarter of the iterations, at least one, less that over the first:
     of rollouts, so seeds are fresh throughout."""
@@ -150,6 +169,7 @@ def summary(trainings: Sequence[Told]) -> Told:
             "last": _spread(training["evaluations"][-1]["scores"].get("scene-check") for training in mine),
             "right, first": _spread(training["evaluations"][0]["right"] for training in mine),
             "right, last": _spread(training["evaluations"][-1]["right"] for training in mine),
+            "favoured": _spread(favoured_gain(training) for training in mine),
             **{
                 f"rollouts: {what}": _spread(drift(training, what) for training in mine)
                 for what in ("reward", "refined", "unrefined", "favoured", *films.HALVES)

@@ -32,7 +32,9 @@ def curves(result: Told, path: Path) -> None:
         _panel(f"{JUDGE}, trained prompts", result, lambda t: _scores(t, "scores")),
         _panel(f"{JUDGE}, held-out prompts", result, lambda t: _scores(t, "held_out")),
         _panel("reward of the rollouts", result, lambda t: _rollouts(t, "reward")),
+        _panel("reward of unrefined rollouts", result, lambda t: _rollouts(t, "unrefined")),
         _panel("refinements of the wanted scene", result, lambda t: _rollouts(t, "favoured")),
+        _panel("probability of the wanted scene", result, _wanted),
         *(
             _panel(f"reward of the rollouts: {half}", result, lambda t, half=half: _rollouts(t, half))
             for half in films.HALVES
@@ -54,6 +56,11 @@ def _panel(title: str, result: Told, points: Callable[[Told], list[list[Any]]]) 
 def _scores(training: Told, which: str) -> list[list[Any]]:
     found = training["evaluations"]
     return [[one["iteration"], one[which][JUDGE]] for one in found if one[which] and JUDGE in one[which]]
+
+
+def _wanted(training: Told) -> list[list[Any]]:
+    found = training["evaluations"]
+    return [[one["iteration"], one["refinement"]["mean"]] for one in found if "refinement" in one]
 
 
 def _rollouts(training: Told, what: str) -> list[list[Any]]:
