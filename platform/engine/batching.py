@@ -33,6 +33,9 @@ Row = Mapping[str, Tensor]
 Signature = tuple[str, tuple[Any, ...]]
 """A work plan's kind and shape."""
 
+ALIGNMENT = 64
+"""Bytes, a cache line. Memory that torch allocates begins at a multiple."""
+
 
 class Mode(enum.StrEnum):
     """What batching may do to the bits of a result."""
@@ -134,7 +137,7 @@ class Batcher:
         """The result of each row of such plans. Raises whatever the call raises."""
         call, sizes = _rows(plan).call, self._sizes_of(plan)
         if sizes is None:
-            return [call(row) for row in rows]
+            return [call({name: _aligned(part) for name, part in row.items()}) for row in rows]
         if self.mode is Mode.TOLERANCE:
             return in_calls(call, rows, sizes)
         with stable.padding():
@@ -183,10 +186,23 @@ def equal_bits(one: Any, other: Any) -> bool:
 
 def _one_call(call: Callable[[Row], Any], rows: Sequence[Row], size: int) -> list[Any]:
     if size == 1:
-        return [call(rows[0])]
+        return [call(laid_out(rows[0]))]
     padded = [*rows, *[rows[0]] * (size - len(rows))]
-    result = call({name: torch.cat([row[name] for row in padded]) for name in rows[0]})
+    result = call({name: torch.cat([row[name].contiguous() for row in padded]) for name in rows[0]})
     return [_cut(result, at) for at in range(len(rows))]
+
+
+def laid_out(row: Row) -> Row:
+    """The row in memory as a call that shares has its rows: whole, and beginning where allocated memory does.
+
+    Kernels go by both. A convolution of channels that lie last is another one, and a matrix product sums in
+    another order when its operand begins within a cache line, as a view or an array of NumPy's may.
+    """
+    return {name: _aligned(part.contiguous()) for name, part in row.items()}
+
+
+def _aligned(part: Tensor) -> Tensor:
+    return part.clone() if part.data_ptr() % ALIGNMENT else part
 
 
 def _cut(result: Any, at: int) -> Any:

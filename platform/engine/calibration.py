@@ -24,7 +24,16 @@ from torch import Tensor, nn
 
 from mutoscope.platform import ids
 from mutoscope.platform.engine import stable
-from mutoscope.platform.engine.batching import Batcher, Mode, Row, Signature, Sizes, in_calls, signature
+from mutoscope.platform.engine.batching import (
+    Batcher,
+    Mode,
+    Row,
+    Signature,
+    Sizes,
+    in_calls,
+    laid_out,
+    signature,
+)
 from mutoscope.platform.engine.example import example_request
 from mutoscope.platform.engine.execution import is_out_of_memory
 from mutoscope.platform.engine.findings import Findings, call_digest
@@ -178,7 +187,8 @@ def collect(instance: Instance, request: Request) -> list[Pool]:
     walk(instance, request, run)
     for pool in pools.values():
         # Of the first and of the last steps: noise levels far apart make rows that differ most.
-        pool.rows = [*pool.rows[: POOL // 2], *pool.rows[POOL // 2 :][-(POOL - POOL // 2) :]]
+        chosen = [*pool.rows[: POOL // 2], *pool.rows[POOL // 2 :][-(POOL - POOL // 2) :]]
+        pool.rows = [laid_out(row) for row in chosen]
     return list(pools.values())
 
 

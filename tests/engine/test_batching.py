@@ -61,6 +61,24 @@ def test_without_batching_every_row_has_a_call_of_its_own() -> None:
     assert model.sizes == [1, 1]
 
 
+@pytest.mark.parametrize("batcher", [Batcher(), bitwise(), bitwise(Sizes((2, 3)))])
+def test_where_a_row_lies_in_memory_changes_no_bit(batcher: Batcher) -> None:
+    """A product of a vector that begins within a cache line is summed in another order."""
+    torch.manual_seed(1)
+    net = torch.nn.Linear(384, 37)
+    row = torch.randn(1, 384)
+
+    def made(offset: int) -> Tensor:
+        line = torch.empty(512)[offset:][:384].view(1, 384).copy_(row)
+        rows = Rows(lambda given: net(given["x"]), 1, lambda: [{"x": line}], lambda results: results[0])
+        (result,) = batcher.run([WorkPlan.of_rows(KIND, SHAPE, rows)])
+        assert isinstance(result, Tensor)
+        return result
+
+    with torch.inference_mode():
+        assert all(torch.equal(made(offset), made(0)) for offset in range(16))
+
+
 def test_a_shape_that_was_not_calibrated_shares_nothing() -> None:
     model = Model()
     rows = Rows(model.call, 2, lambda: [{"x": torch.ones(1, 4)}] * 2, list)

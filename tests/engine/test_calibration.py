@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mutoscope.platform.engine import numerics
-from mutoscope.platform.engine.batching import Batcher, Mode
-from mutoscope.platform.engine.calibration import OFF, Calibration, calibrate
+from mutoscope.platform.engine import numerics, stable
+from mutoscope.platform.engine.batching import Batcher, Mode, Sizes, equal_bits, in_calls
+from mutoscope.platform.engine.calibration import OFF, Calibration, calibrate, collect, example_of
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.example import example_request
 from mutoscope.platform.engine.instance import Instance
@@ -100,6 +100,29 @@ def test_another_process_finds_the_same(folder: Path, found: Calibration) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == found.contract()
+
+
+@pytest.mark.parametrize("card", ["flux-t2i", "reward-clip", "reward-scene"])
+def test_what_agrees_agrees_for_contents_that_were_not_measured(card: str, tmp_path: Path) -> None:
+    """Also of a card whose example has a single row, and whose activations' rows are uneven."""
+    instance = tiny_instance(card, tmp_path / card)
+    (agreement,) = calibrate(instance, most=8).agreements
+    with torch.inference_mode():
+        (pool,) = collect(instance, example_of(instance, num_inference_steps=1))
+        torch.manual_seed(2)
+        # Positions are the same for all who share a call.
+        rows = [
+            {
+                name: part + 0.1 * torch.randn_like(part) * (name != "image_ids_BL3")
+                for name, part in row.items()
+            }
+            for row in (pool.rows * 48)[:48]
+        ]
+        with stable.padding():
+            alone = in_calls(pool.call, rows, Sizes((agreement.sizes.least,)))
+            for size in agreement.sizes.agreeing:
+                shared = in_calls(pool.call, rows, Sizes((size,)))
+                assert all(map(equal_bits, shared, alone)), f"{size} rows"
 
 
 def test_a_prepared_instance_serves_alone_and_in_company_alike(
