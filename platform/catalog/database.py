@@ -52,6 +52,11 @@ SILENT_SECONDS = 8
 its network in the middle of one would otherwise hold the rows that others wait for until the server's TCP
 gives up, hours later. Statements of a transaction follow each other within milliseconds."""
 
+WRITING_SECONDS = 15
+"""How long a Postgres transaction that writes may take altogether, from Postgres 17 on. Silence alone is not
+enough: a statement that is cut off between two of the protocol's messages, as one of many rows may be, is not
+silent to the server but under way."""
+
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
 """Seconds and tries after which either end takes the other, unheard of, for gone; in libpq's spelling, and
 with ``tcp_`` before it Postgres's."""
@@ -80,17 +85,13 @@ class Database:
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
-            self._reader = self.engine
-            self._glancer = self.engine.execution_options(mutoscope_glance=True)
-            self._writer = self.engine.execution_options(mutoscope_write=True)
         else:
             event.listen(self.engine, "connect", _prepare_postgres)
             event.listen(self.engine, "checkout", _refuse_broken)
-            self._reader = self.engine.execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )
-            self._glancer = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-            self._writer = self.engine.execution_options(isolation_level="READ COMMITTED")
+            event.listen(self.engine, "begin", _begin_postgres)
+        self._glancer = self._beginning("glance")
+        self._reader, self._slow_reader = self._beginning("read"), self._beginning("read at leisure")
+        self._writer, self._slow_writer = self._beginning("write"), self._beginning("write at leisure")
 
     @contextmanager
     def read(self, *, at_leisure: bool = False) -> Iterator[Connection]:
@@ -99,8 +100,8 @@ class Database:
         Args:
             at_leisure: its statements may lie further apart than `SILENT_SECONDS`, with files between them.
         """
-        with clear_errors(self.shown_url), self._reader.begin() as connection:
-            self._allow_leisure(connection, at_leisure)
+        engine = self._slow_reader if at_leisure else self._reader
+        with clear_errors(self.shown_url), engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -116,11 +117,11 @@ class Database:
 
         Args:
             news: workers or waiters may want to look; whoever watches hears of it at the commit.
-            at_leisure: as of `read`; a dead host is then noticed by its silence on the wire alone, half a
-                minute later.
+            at_leisure: as of `read`, and it may take longer than `WRITING_SECONDS`; a dead host is then
+                noticed by its silence on the wire alone, half a minute later.
         """
-        with clear_errors(self.shown_url), self._writer.begin() as connection:
-            self._allow_leisure(connection, at_leisure)
+        engine = self._slow_writer if at_leisure else self._writer
+        with clear_errors(self.shown_url), engine.begin() as connection:
             yield connection
             if news and not self.is_sqlite:
                 connection.execute(_NOTIFY)
@@ -167,9 +168,8 @@ class Database:
         """Close idle connections."""
         self.engine.dispose()
 
-    def _allow_leisure(self, connection: Connection, at_leisure: bool) -> None:
-        if at_leisure and not self.is_sqlite:
-            connection.execute(_AT_LEISURE)
+    def _beginning(self, manner: str) -> Engine:
+        return self.engine.execution_options(mutoscope_begin=manner)
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
@@ -193,26 +193,46 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if options.get("mutoscope_glance", False):
-        return
-    driver: Any = connection.connection.driver_connection
-    driver.execute("BEGIN IMMEDIATE" if options.get("mutoscope_write", False) else "BEGIN")
+    manner = _manner(connection)
+    if manner != "glance":
+        driver: Any = connection.connection.driver_connection
+        driver.execute("BEGIN IMMEDIATE" if manner.startswith("write") else "BEGIN")
 
 
 def _prepare_postgres(driver: Any, record: Any) -> None:
-    """Settings of the session; they stay when the transaction that made them is committed."""
+    # As on SQLite: `_begin_postgres` says when a transaction opens and how.
+    driver.autocommit = True
     settings = {
         "idle_in_transaction_session_timeout": f"{SILENT_SECONDS}s",
         **{f"tcp_{name}": str(value) for name, value in _KEEPALIVE.items()},
     }
     chosen = ", ".join("set_config(%s, %s, false)" for _ in settings)
     driver.execute(f"select {chosen}", [part for pair in settings.items() for part in pair])
-    driver.commit()
 
 
+def _begin_postgres(connection: Connection) -> None:
+    """One round trip, with the limits of this transaction in it."""
+    manner = _manner(connection)
+    if manner == "glance":
+        return
+    access = "REPEATABLE READ READ ONLY" if manner.startswith("read") else "READ COMMITTED"
+    statements = [f"BEGIN ISOLATION LEVEL {access}"]
+    if manner.endswith("at leisure"):
+        statements.append("SET LOCAL idle_in_transaction_session_timeout = 0")
+    driver: Any = connection.connection.driver_connection
+    if manner == "write" and driver.info.server_version >= _LIMITS_TRANSACTIONS:
+        statements.append(f"SET LOCAL transaction_timeout = '{WRITING_SECONDS}s'")
+    connection.exec_driver_sql("; ".join(statements))
+
+
+def _manner(connection: Connection) -> str:
+    """Whoever asks for no manner, such as a migration, may take its time."""
+    manner: str = connection.get_execution_options().get("mutoscope_begin", "write at leisure")
+    return manner
+
+
+_LIMITS_TRANSACTIONS = 170000  # the first server that knows transaction_timeout
 _NOTIFY = text(f"notify {CHANNEL}")
-_AT_LEISURE = text("set local idle_in_transaction_session_timeout = 0")
 _SERIALISE = text("select pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 

@@ -3,7 +3,9 @@ writers are processes of one machine, whose locks die with them."""
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import text, update
@@ -13,6 +15,7 @@ from mutoscope.platform.catalog.tables import workflow_runs
 from mutoscope.platform.errors import CatalogUnavailable
 
 TIMEOUT = text("show idle_in_transaction_session_timeout")
+WHOLE = text("show transaction_timeout")
 
 
 @pytest.fixture
@@ -44,15 +47,48 @@ def test_rows_of_a_silent_transaction_are_free_again(
     silent.close()
 
 
+def test_rows_of_a_statement_that_was_cut_off_are_free_again(
+    postgres_catalog_url: str, other: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of one statement arrive in part: the server waits for the rest, which is not silence to it."""
+    run_id = other.workflows.start("text_to_image", {})
+    monkeypatch.setattr(database, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(database, "WRITING_SECONDS", 0.5)
+    cut_off = Catalog.open(postgres_catalog_url)
+    with pytest.raises(CatalogUnavailable, match="does not answer"), cut_off._database.write() as connection:
+        driver: Any = connection.connection.driver_connection
+        driver.pgconn.enter_pipeline_mode()
+        statement = f"update workflow_runs set state = 'cancelled' where id = '{run_id}'"
+        driver.pgconn.send_query_params(statement.encode(), None)
+        driver.pgconn.send_flush_request()
+        driver.pgconn.flush()
+        answer = select.poll()
+        answer.register(driver.fileno(), select.POLLIN)
+        assert answer.poll(10_000), "the row is the cut-off transaction's now"
+        monkeypatch.setattr(database, "WRITING_SECONDS", 15)
+        with other._database.write() as theirs:
+            theirs.execute(update(workflow_runs).where(workflow_runs.c.id == run_id).values(state="failed"))
+        driver.pgconn.exit_pipeline_mode()
+        connection.execute(TIMEOUT)
+    assert other.workflows.get(run_id).state == "failed"
+    cut_off.close()
+
+
 def test_what_reads_files_between_statements_may_take_its_time(other: Catalog) -> None:
     with other._database.read() as connection:
         assert connection.execute(TIMEOUT).scalar_one() == f"{database.SILENT_SECONDS}s"
+        assert connection.execute(WHOLE).scalar_one() == "0", "a long answer holds nobody up"
     with other._database.read(at_leisure=True) as connection:
         assert connection.execute(TIMEOUT).scalar_one() == "0"
     with other.bulk() as bulk:
         assert bulk._connection.execute(TIMEOUT).scalar_one() == "0"
+        assert bulk._connection.execute(WHOLE).scalar_one() == "0"
     with other._database.write() as connection:
         assert connection.execute(TIMEOUT).scalar_one() == f"{database.SILENT_SECONDS}s"
+        assert connection.execute(WHOLE).scalar_one() == f"{database.WRITING_SECONDS}s"
+    with other._database.glance() as connection:
+        assert connection.execute(TIMEOUT).scalar_one() == f"{database.SILENT_SECONDS}s"
+        assert connection.execute(WHOLE).scalar_one() == "0"
 
 
 def test_a_dead_peer_is_noticed(other: Catalog) -> None:

@@ -17,6 +17,7 @@ from mutoscope.flows.rl.training import train
 from mutoscope.models.registry import cards
 from mutoscope.platform.errors import RunFailed
 from mutoscope.platform.orchestration.context import WorkflowContext, current_workflow
+from mutoscope.platform.orchestration.liveness import Hold
 from mutoscope.platform.orchestration.publish import Publications
 from mutoscope.platform.orchestration.registry import REGISTRY
 from mutoscope.platform.training import notes
@@ -44,7 +45,7 @@ async def collection(school: School, version: str, seed: int, follow: str = NAME
         page="",
         publications=Publications(COLLECTOR),
         registry=REGISTRY,
-        hold=None,  # type: ignore[arg-type]  # nobody watches over it here
+        hold=Hold(asked),
         origin="test",
     )
     token = current_workflow.set(context)
