@@ -55,23 +55,31 @@ def test_rows_of_a_statement_that_was_cut_off_are_free_again(
     monkeypatch.setattr(database, "SILENT_SECONDS", 0.1)
     monkeypatch.setattr(database, "WRITING_SECONDS", 0.5)
     cut_off = Catalog.open(postgres_catalog_url)
-    with pytest.raises(CatalogUnavailable, match="does not answer"), cut_off._database.write() as connection:
-        driver: Any = connection.connection.driver_connection
-        driver.pgconn.enter_pipeline_mode()
-        statement = f"update workflow_runs set state = 'cancelled' where id = '{run_id}'"
-        driver.pgconn.send_query_params(statement.encode(), None)
-        driver.pgconn.send_flush_request()
-        driver.pgconn.flush()
-        answer = select.poll()
-        answer.register(driver.fileno(), select.POLLIN)
-        assert answer.poll(10_000), "the row is the cut-off transaction's now"
-        monkeypatch.setattr(database, "WRITING_SECONDS", 15)
-        with other._database.write() as theirs:
-            theirs.execute(update(workflow_runs).where(workflow_runs.c.id == run_id).values(state="failed"))
-        driver.pgconn.exit_pipeline_mode()
-        connection.execute(TIMEOUT)
+
+    def touch() -> None:
+        with cut_off._database.write() as connection:
+            driver: Any = connection.connection.driver_connection
+            send_in_part(driver, f"update workflow_runs set state = 'cancelled' where id = '{run_id}'")
+            monkeypatch.setattr(database, "WRITING_SECONDS", 15)
+            other.workflows.finish(run_id, "failed")  # waits for the row
+            driver.pgconn.exit_pipeline_mode()
+            connection.execute(TIMEOUT)
+
+    with pytest.raises(CatalogUnavailable, match="does not answer"):
+        touch()
     assert other.workflows.get(run_id).state == "failed"
     cut_off.close()
+
+
+def send_in_part(driver: Any, statement: str) -> None:
+    """The statement is executed, but the message that ends it never sent."""
+    driver.pgconn.enter_pipeline_mode()
+    driver.pgconn.send_query_params(statement.encode(), None)
+    driver.pgconn.send_flush_request()
+    driver.pgconn.flush()
+    answer = select.poll()
+    answer.register(driver.fileno(), select.POLLIN)
+    assert answer.poll(10_000), "the server has done its part"
 
 
 def test_what_reads_files_between_statements_may_take_its_time(other: Catalog) -> None:
