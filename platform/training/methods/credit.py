@@ -12,7 +12,8 @@ shared       every expert is given the sample's own advantage within the group. 
              others: unbiased, and the noisier the more experts there are.
 per_expert   an output's return is the mean score of what descends from it, and its advantage contrasts it
              with its siblings, which had the same input: what came before cancels exactly, what came after
-             averages out. An output without siblings teaches its expert nothing.
+             averages out. An only output is contrasted with samples that left its input alone; without
+             either it teaches its expert nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.training.advantages import Advantages, Scale, group_advantages
 
 Credit = Literal["shared", "per_expert"]
+
+LEAST_OUTPUTS = 2
+"""So many outputs of one input are a contrast of their own."""
 
 ROOT = ""
 """The input of a sample's first expert: the prompt as asked."""
@@ -91,7 +95,10 @@ def credit(
 ) -> dict[str, ExpertCredit]:
     """What every expert's outputs earned, by expert.
 
-    Samples that pass an expert over take part in its contrast, as what comes of leaving its input alone.
+    A sample that passes an expert over shows what comes of leaving its input alone. With shared credit it is
+    in the group's mean as any other. With credit of their own it is contrasted with an only output; of
+    several outputs it would shift all advantages by one amount, which says nothing of any and is the loudest
+    part where passing over costs much.
 
     Args:
         groups: the samples of each group.
@@ -171,11 +178,14 @@ def _siblings(
             raise InvalidParameter(f"groups[{number}].nodes", node, remedy)
         by_input.setdefault(given, {}).setdefault(node, []).append(index)
     for branches in by_input.values():
-        if set(branches) != {None}:
-            yield [
-                _Branch(number, node, tuple(samples), _return(group, samples))
-                for node, samples in branches.items()
-            ]
+        unit = [
+            _Branch(number, node, tuple(samples), _return(group, samples))
+            for node, samples in branches.items()
+        ]
+        outputs = [branch for branch in unit if branch.node is not None]
+        if outputs:
+            judged = sum(branch.worth is not None for branch in outputs)
+            yield unit if judged < LEAST_OUTPUTS else outputs
 
 
 def _input(leaf: Leaf, experts: Sequence[str], expert: str) -> tuple[str, str]:

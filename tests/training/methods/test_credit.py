@@ -85,9 +85,9 @@ def test_what_came_before_has_no_part() -> None:
     assert earned(shared["generator"])["a2"] > 1
 
 
-def test_leaving_the_prompt_alone_is_one_of_the_choices() -> None:
-    # refined 0.9, 0.3; as asked 0.5 and 0.7, together 0.6: mean 0.6
-    group = [leaf("a", "1", 0.9), leaf("b", "2", 0.3), leaf(None, "3", 0.5), leaf(None, "4", 0.7)]
+def test_refinements_are_contrasted_with_each_other() -> None:
+    # refined 0.9, 0.3: mean 0.6, however little comes of leaving the prompt alone
+    group = [leaf("a", "1", 0.9), leaf("b", "2", 0.3), leaf(None, "3", 0.1), leaf(None, "4", 0.3)]
     found = credit([group], EXPERTS, "per_expert", scale="none")
     assert earned(found["refiner"]) == pytest.approx({"a": 0.3, "b": -0.3})
     # those two share their input; the refined ones have no siblings
@@ -97,8 +97,18 @@ def test_leaving_the_prompt_alone_is_one_of_the_choices() -> None:
         "3": pytest.approx(-0.1),
         "4": pytest.approx(0.1),
     }
+    # the group's mean is 0.4
     shared = credit([group], EXPERTS, "shared", scale="none")
-    assert earned(shared["refiner"]) == pytest.approx({"a": 0.3, "b": -0.3})
+    assert earned(shared["refiner"]) == pytest.approx({"a": 0.5, "b": -0.1})
+
+
+@pytest.mark.parametrize("sibling", [[], [leaf("b", "2", None)]], ids=["none", "without a score"])
+def test_an_only_refinement_is_contrasted_with_leaving_the_prompt_alone(sibling: list[Leaf]) -> None:
+    # as asked 0.1 and 0.3, together 0.2; mean 0.55
+    group = [leaf("a", "1", 0.9), *sibling, leaf(None, "3", 0.1), leaf(None, "4", 0.3)]
+    found = credit([group], EXPERTS, "per_expert", scale="none")
+    assert earned(found["refiner"])["a"] == pytest.approx(0.35)
+    assert earned(found["refiner"]).get("b") is None
 
 
 def test_a_chain_that_ended_early_is_judged_where_it_branched() -> None:
