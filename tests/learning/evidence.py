@@ -12,7 +12,7 @@ from mutoscope.flows.rl.configuration import TrainingConfiguration
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.training import notes
 from mutoscope.platform.training.groups import RolloutRecord
-from tests.learning import films, refinement
+from tests.learning import experts, films, refinement
 from tests.learning.refinement import means
 
 Told = dict[str, Any]
@@ -85,15 +85,17 @@ def _evaluation(iteration: int, record: Mapping[str, Any]) -> Told:
 def _favoured(
     runtime: Runtime, name: str, configuration: TrainingConfiguration, heads: Mapping[str, str]
 ) -> Told:
-    """How likely the refiner is to write what the target says, at the evaluated versions; nothing where the
-    card has no refiner, or a chain of them."""
-    card = configuration.stages[0].card
+    """How likely the refiner, or a chain of them, is to write what the target says, at the evaluated
+    versions; nothing where nobody refines."""
+    card, weights = configuration.stages[0].card, runtime.catalog.weights
     base = runtime.catalog.trainings.get(name).base[card]
-    if REFINER not in base:
-        return {}
-    version = heads.get(f"{card}/{REFINER}", base[REFINER])
-    digest = runtime.catalog.weights.get(version).digest
-    return {"refinement": refinement.told(runtime, digest, configuration.prompts)}
+    parts = {part: heads.get(f"{card}/{part}", version) for part, version in base.items()}
+    began, now = ({p: weights.get(v).digest for p, v in versions.items()} for versions in (base, parts))
+    if card == experts.CARD:
+        return {"experts": experts.told(runtime, began, now, configuration.prompts)}
+    if REFINER in base:
+        return {"refinement": refinement.told(runtime, now[REFINER], configuration.prompts)}
+    return {}
 
 
 def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> float | None:
@@ -147,6 +149,12 @@ def favoured_gain(training: Told) -> float | None:
     return float(known[-1] - known[0]) if len(known) > 1 else None
 
 
+def own(training: Told, expert: str, at: int) -> float | None:
+    """What `experts.told` says of somebody in the first (0) or last (-1) evaluation."""
+    known = [one["experts"][expert] for one in training["evaluations"] if "experts" in one]
+    return float(known[at]) if known else None
+
+
 def drift(training: Told, what: str = "reward") -> float | None:
     """The mean of something over the last quarter of the iterations, at least one, less that over the first:
     of rollouts, so seeds are fresh throughout."""
@@ -170,6 +178,11 @@ def summary(trainings: Sequence[Told]) -> Told:
             "right, first": _spread(training["evaluations"][0]["right"] for training in mine),
             "right, last": _spread(training["evaluations"][-1]["right"] for training in mine),
             "favoured": _spread(favoured_gain(training) for training in mine),
+            **{
+                f"{expert}, {when}": _spread(own(training, expert, at) for training in mine)
+                for expert in experts.TOLD
+                for when, at in (("first", 0), ("last", -1))
+            },
             **{
                 f"rollouts: {what}": _spread(drift(training, what) for training in mine)
                 for what in ("reward", "refined", "unrefined", "favoured", *films.HALVES)

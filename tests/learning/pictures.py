@@ -14,7 +14,7 @@ from mutoscope.models.media.layout import Content, Pixels, fitted
 from mutoscope.models.media.sheet import drawn as sheet
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
-from tests.learning import films
+from tests.learning import experts, films
 from tests.learning.evidence import UPDATES
 
 JUDGE = "scene-check"
@@ -35,6 +35,10 @@ def curves(result: Told, path: Path) -> None:
         _panel("reward of unrefined rollouts", result, lambda t: _rollouts(t, "unrefined")),
         _panel("refinements of the wanted scene", result, lambda t: _rollouts(t, "favoured")),
         _panel("probability of the wanted scene", result, _wanted),
+        *(
+            _panel(f"probability of the wanted scene: {who}", result, lambda t, at=at: _expert(t, at))
+            for at, who in experts.TOLD.items()
+        ),
         *(
             _panel(f"reward of the rollouts: {half}", result, lambda t, half=half: _rollouts(t, half))
             for half in films.HALVES
@@ -61,6 +65,11 @@ def _scores(training: Told, which: str) -> list[list[Any]]:
 def _wanted(training: Told) -> list[list[Any]]:
     found = training["evaluations"]
     return [[one["iteration"], one["refinement"]["mean"]] for one in found if "refinement" in one]
+
+
+def _expert(training: Told, name: str) -> list[list[Any]]:
+    found = training["evaluations"]
+    return [[one["iteration"], one["experts"][name]] for one in found if "experts" in one]
 
 
 def _rollouts(training: Told, what: str) -> list[list[Any]]:

@@ -65,7 +65,6 @@ def _wording() -> Wording:
     return Wording(load({"tokenizer": folder}, **_HOW)["tokenizer"], recipe)
 
 
-@torch.no_grad()
 def probability(
     model: Any,
     prompt: Sequence[int],
@@ -76,32 +75,44 @@ def probability(
     """The probability of an answer that is wanted, at temperature 1, and that of all that were given up.
 
     Args:
+        is_wanted: of an answer's token ids, the stop token left out. The others: as in `answers`.
+    """
+    found = answers(model, prompt, stop_tokens, longest)
+    right = sum((p for answer, p in found if is_wanted(answer)), 0.0)
+    return right, max(0.0, 1.0 - sum(p for _, p in found))
+
+
+@torch.no_grad()
+def answers(
+    model: Any, prompt: Sequence[int], stop_tokens: Collection[int], longest: int, least: float = LEAST
+) -> list[tuple[list[int], float]]:
+    """What a model may answer, as token ids without the stop token, and how likely each is at temperature 1.
+
+    Args:
         prompt: token ids that the answers continue.
         longest: tokens at which an answer is cut.
-        is_wanted: of an answer's token ids, the stop token left out.
+        least: prefixes of a lower probability are given up.
     """
-    answers: list[list[int]] = [[]]
+    found: list[tuple[list[int], float]] = []
+    prefixes: list[list[int]] = [[]]
     log_p_N = torch.zeros(1, dtype=torch.float64)
-    right = ended = 0.0
     for left in range(longest, 0, -1):
-        ids_NS = torch.tensor([[*prompt, *answer] for answer in answers])
+        ids_NS = torch.tensor([[*prompt, *prefix] for prefix in prefixes])
         log_p_NV = log_p_N[:, None] + _next(model, ids_NS).double()
         longer: list[list[int]] = []
         known: list[Tensor] = []
-        for row, token in (log_p_NV.exp() > LEAST).nonzero().tolist():
+        for row, token in (log_p_NV.exp() > least).nonzero().tolist():
             stops = token in stop_tokens
-            answer = answers[row] if stops else [*answers[row], token]
+            answer = prefixes[row] if stops else [*prefixes[row], token]
             if stops or left == 1:
-                p = float(log_p_NV[row, token].exp())
-                ended += p
-                right += p * is_wanted(answer)
+                found.append((answer, float(log_p_NV[row, token].exp())))
             else:
                 longer.append(answer)
                 known.append(log_p_NV[row, token])
         if not longer:
             break
-        answers, log_p_N = longer, torch.stack(known)
-    return right, max(0.0, 1.0 - ended)
+        prefixes, log_p_N = longer, torch.stack(known)
+    return found
 
 
 def _next(model: Any, ids_NS: Tensor) -> Tensor:

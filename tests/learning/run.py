@@ -38,13 +38,12 @@ os.environ["DO_NOT_TRACK"] = "1"
 from mutoscope.flows.rl.configuration import TrainingConfiguration, read  # noqa: E402
 from mutoscope.flows.rl.training import train  # noqa: E402
 from mutoscope.models.registry import get_card  # noqa: E402
-from mutoscope.models.starter.folders import starter_folder  # noqa: E402
 from mutoscope.platform.errors import TrainingHalted  # noqa: E402
 from mutoscope.platform.orchestration.importing import import_folder  # noqa: E402
 from mutoscope.platform.orchestration.runtime import Runtime, use_runtime  # noqa: E402
 from mutoscope.platform.refs import TRAINER_SUFFIX  # noqa: E402
 from tests.bench import environment  # noqa: E402
-from tests.learning import evidence, pictures  # noqa: E402
+from tests.learning import evidence, experts, pictures  # noqa: E402
 from tests.learning.evidence import CONTROL, UPDATES  # noqa: E402
 from tests.support.deadline import until  # noqa: E402
 from tests.support.workshop import Workshop  # noqa: E402
@@ -84,7 +83,7 @@ def serving(home: Path, configuration: TrainingConfiguration) -> Iterator[Runtim
     fresh = not home.exists()
     workshop = Workshop(home, concurrency=16, poll_seconds=0.05)
     for card in weighted if fresh else ():
-        folder = starter_folder(card)
+        folder = experts.folder(card)
         if folder is not None:
             import_folder(workshop.catalog, workshop.store, get_card(card), folder)
     cards = (*weighted, *(f"{card}{TRAINER_SUFFIX}" for card in staged), *HELPERS)
