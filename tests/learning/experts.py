@@ -29,7 +29,7 @@ from mutoscope.models.registry import get_card
 from mutoscope.models.starter.folders import WEIGHTS, starter_folder
 from mutoscope.models.starter.refiner_lm import TEMPLATE
 from mutoscope.models.unified.assembly import assemble
-from mutoscope.models.unified.composition import REFINER
+from mutoscope.models.unified.composition import REFINER, RefinedRecipe
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.workers.weight_cache import WeightCache
 from tests.learning import refinement
@@ -111,7 +111,9 @@ class Chain:
 
     def __init__(self, runtime: Runtime) -> None:
         self._weights = WeightCache(runtime.store, runtime.settings.home / "cache" / "learning")
-        self._recipes = get_card(CARD).inspect(_chain()).recipe.refiners  # type: ignore[attr-defined]
+        recipe = get_card(CARD).inspect(_chain()).recipe
+        assert isinstance(recipe, RefinedRecipe)
+        self._recipes = recipe.refiners
         self._known: dict[tuple[str, str, str], Texts] = {}
         self._models: dict[str, Any] = {}
         self._tokenizer = load({"tokenizer": WEIGHTS / REFINER}, **_HOW)["tokenizer"]
