@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.card import ComponentSpec
 from mutoscope.platform.engine.loop import WorkPlan
 from mutoscope.platform.engine.request import Request
+from tests.support import forked  # noqa: F401  # sets up what the one fork server of a test process imports
+from tests.support.memory import peak, reset_peak
 
-ROOT = Path(__file__).parents[3]
 Module = AutoencoderKL | AutoencoderKLWan
 
 
@@ -220,33 +221,28 @@ def test_a_step_changes_nothing() -> None:
             loop.advance(state, again)
 
 
-PEAK = """
-import json, sys
-import torch
-from diffusers import AutoencoderKL
-from tests.models.common.test_tiles import decoding, drive, noise, picture_vae, shown
-from mutoscope.models.common.tiles import TiledDecode
-from tests.support.memory import peak, reset_peak
-torch.set_num_threads(1)
-vae = picture_vae()
-loop = TiledDecode("decode", decoding(vae, noise(1, 3, 256, 256)))
-drive(loop, int(sys.argv[2]))
-before = reset_peak()
-drive(loop, int(sys.argv[1]))
-print(peak() - before)
-"""
-
-
-def added_at_peak(tile: int) -> int:
-    """Bytes that decoding 1024 x 1024 pixels adds to a process that has warmed up."""
-    command = [sys.executable, "-c", PEAK, str(tile), "256"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+def _added_at_peak(answer: Connection) -> None:
+    """Send the bytes that decoding 512 x 512 pixels adds to a process that has decoded 128 x 128: in tiles of
+    that size, and whole."""
+    numerics.configure_torch(numerics.cpu_contract(threads=1))
+    vae, added = picture_vae(), []
+    drive(TiledDecode("decode", decoding(vae, noise(1, 3, 32, 32))), 0)
+    loop = TiledDecode("decode", decoding(vae, noise(1, 3, 128, 128)))
+    for tile in (128, 0):
+        before = reset_peak()
+        drive(loop, tile)
+        added.append(peak() - before)
+    answer.send(added)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory from /proc")
 def test_tiles_take_a_fraction_of_the_memory() -> None:
-    whole, tiled = added_at_peak(0), added_at_peak(256)
-    print(f"decoding 1024 x 1024 adds {whole >> 20} MiB whole, {tiled >> 20} MiB in tiles of 256")
+    context = get_context("forkserver")
+    answer, there = context.Pipe(duplex=False)
+    process = context.Process(target=_added_at_peak, args=(there,))
+    process.start()
+    there.close()
+    tiled, whole = answer.recv()
+    process.join()
+    print(f"decoding 512 x 512 adds {whole >> 20} MiB whole, {tiled >> 20} MiB in tiles of 128")
     assert tiled < whole / 3
