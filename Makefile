@@ -18,7 +18,7 @@ export PROMPT SEED OUTPUT
 
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo up down test test-slow test-fire lint types bench clean
+.PHONY: help install demo up down test test-long test-slow test-fire lint types bench clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
@@ -41,10 +41,15 @@ up: $(STAMP)  ## Start the stack in the foreground (Ctrl-C drains).
 down: $(STAMP)  ## Stop the stack that `make demo` left running.
 	MUTOSCOPE_HOME="$${MUTOSCOPE_HOME:-$(CURDIR)/.mutoscope}" $(BIN)/mutoscope down
 
-test: $(STAMP)  ## The whole suite, on JOBS cores: make test JOBS=1
-	$(BIN)/python -m pytest -m "not slow and not fire" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test-slow: $(STAMP)  ## The longer proofs.
+test: $(STAMP)  ## The suite, on JOBS cores: make test JOBS=1
+	$(PYTEST) -m "not long and not slow and not fire" $(ARGS)
+
+test-long: $(STAMP)  ## What takes long beside what it adds to the suite.
+	$(PYTEST) -m "long and not slow and not fire" $(ARGS)
+
+test-slow: $(STAMP)  ## Sizes, counts and whole hosts beyond what every change is tried with.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-fire: $(STAMP)  ## Faults on a whole installation with two hosts; times of recovery land in tests/fire/results.

@@ -57,6 +57,7 @@ def test_each_is_one_line_and_where_a_flow_began_its_run_failed_with_that_line(s
     assert len(failed) == sum(began for _, _, began in CASES.values())
 
 
+@pytest.mark.long
 def test_a_submitted_one_fails_with_the_same_line(stack: Stack) -> None:
     result = stack.run("run", "text_to_video", "prompt=x", "steps=-3", "--submit")
     assert result.code == 2

@@ -52,6 +52,7 @@ def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_nested_workflow_is_cancelled_by_id_keeps_what_it_made_and_is_gone_on_with(stack: Stack) -> None:
     words = ("prompt=a yellow circle", "seed=113", "extensions=0", "video_steps=90")
     with stack.begin("run", "t2i_i2v_extend", *words, "--submit") as flow:

@@ -41,7 +41,7 @@ from tests.support.platform import WEB_URL, platform_in
 from tests.support.tiny_ltx2 import save_tiny_ltx2
 from tests.support.workshop import ROOT, WorkerProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SEED = 11
 PROMPT = " ".join(["a red circle hums"] * 5)

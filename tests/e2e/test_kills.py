@@ -34,6 +34,7 @@ def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> Non
     assert {p.name: p.restarts for p in stack.record.processes}["worker-1"] >= 1
 
 
+@pytest.mark.long
 def test_without_a_worker_it_waits_a_moment_then_says_so_and_the_run_stays_queued(
     stack: Stack, first_video: FirstVideo
 ) -> None:

@@ -48,7 +48,10 @@ def test_two_homes_on_one_database_with_different_stores(postgres_catalog_url: s
 
 @pytest.mark.parametrize(
     ("revision", "remedy"),
-    [("0001", "`mutoscope catalog upgrade` upgrades it"), ("9999", "upgrade Mutoscope here")],
+    [
+        ("0001", "`mutoscope catalog upgrade` upgrades it"),
+        pytest.param("9999", "upgrade Mutoscope here", marks=pytest.mark.long),
+    ],
 )
 def test_a_worker_of_another_schema(
     postgres_catalog_url: str, tmp_path: Path, revision: str, remedy: str

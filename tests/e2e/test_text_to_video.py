@@ -86,6 +86,7 @@ def test_submitted_to_the_pool_it_gives_the_same(stack: Stack, first_video: Firs
     assert (flow_run["work_pool_name"], flow_run["state"]["type"]) == ("mutoscope", "COMPLETED")
 
 
+@pytest.mark.long
 def test_another_seed_and_another_picture_give_other_bytes(stack: Stack, first_video: FirstVideo) -> None:
     picture = stack.home.parent / "blue.png"
     pixels = np.full((64, 64, 3), 255, dtype=np.uint8)

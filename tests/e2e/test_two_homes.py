@@ -26,7 +26,7 @@ from tests.e2e.conftest import PROMPT, SEED, FirstVideo
 from tests.e2e.stack import PATIENCE_S, Stack
 from tests.support.deadline import until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @pytest.fixture
