@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import mutoscope.flows  # noqa: F401  (registers the workflows)
+import mutoscope.flows.shipped  # noqa: F401  (registers the workflows)
 from mutoscope.flows.parameters import MAX_PROMPT, height_and_width
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.orchestration.registry import REGISTRY

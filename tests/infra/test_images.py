@@ -63,7 +63,7 @@ from mutoscope.platform.cli.main import main
 main(["prepare"])
 """
 MODULES = [
-    "mutoscope.flows",
+    "mutoscope.flows.shipped",
     "mutoscope.platform.orchestration.deployments",
     "mutoscope.platform.orchestration.pool",
     "mutoscope.platform.orchestration.reconciler",
