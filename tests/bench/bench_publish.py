@@ -86,6 +86,18 @@ def said(worker: WorkerProcess, begin: float, pattern: str) -> tuple[float, str]
     return None
 
 
+def asked(workshop: Workshop, worker: WorkerProcess, **wanted: list[str]) -> None:
+    """Ask it of the worker; back when that is done."""
+    serial = workshop.catalog.workers.ask(str(worker.id), **wanted).serial
+
+    def done() -> bool:
+        return any(
+            each.id == worker.id and each.done_serial >= serial for each in workshop.catalog.workers.list()
+        )
+
+    until(done, f"the worker has done {wanted}")
+
+
 def followed(workshop: Workshop, worker: WorkerProcess, step: tuple[str, str], parent: WeightVersion) -> Any:
     """One version, published to a worker that follows the head."""
     begun = time.time()
@@ -133,17 +145,13 @@ def main() -> None:
         runtime = Runtime(workshop.settings, workshop.catalog, workshop.store)
         with workshop.worker("--card", CARD.id, fresh=True) as worker, use_runtime(runtime):
             worker.wait_ready()
-            workshop.catalog.workers.ask(str(worker.id), load=[f"{CARD.id}@{HEAD}"])
-            until(lambda: said(worker, 0.0, r"asked serial="), "the worker was asked")
-            time.sleep(3.0)  # it looks at the head by itself from now on
+            asked(workshop, worker, load=[f"{CARD.id}@{HEAD}"])  # it looks at the head by itself from now on
             for number in range(options.versions):
                 step = stored_step(workshop, version, number)
                 version, seconds = followed(workshop, worker, step, version)
                 followed_by.append(seconds)
-            workshop.catalog.workers.ask(str(worker.id), unload=[f"{CARD.id}@{HEAD}"])
-            time.sleep(3.0)
-            workshop.catalog.workers.ask(str(worker.id), load=[CARD.id])
-            time.sleep(3.0)
+            asked(workshop, worker, unload=[f"{CARD.id}@{HEAD}"])
+            asked(workshop, worker, load=[CARD.id])
             for number in range(options.versions):
                 run, digest = stored_step(workshop, version, 1000 + number)
                 version = workshop.catalog.trainings.publish_step(

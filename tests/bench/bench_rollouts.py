@@ -12,7 +12,8 @@ FLUX and the scene scorer at their starter weights, the same prompts, seeds and 
 
 Each round every way makes all its groups once, in turn, so that drift of the machine hits all alike; the
 system has a new iteration each time, which no memo knows. The first group's samples are compared: a picture
-of the loop must be the system's, and its log-probabilities within 1e-4.
+of the loop must be the system's but for one level of 256 where the rounding falls, and its log-probabilities
+within 1e-4.
 
 Bar: system at least 1.0x as fast as the loop with one thread. Beside it, what a rollout leaves in the store.
 """
@@ -47,6 +48,7 @@ os.environ.update(
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from prefect.settings import PREFECT_API_URL, temporary_settings  # noqa: E402
 
 from mutoscope.flows.rl.asks import Ask  # noqa: E402
 from mutoscope.flows.rl.collected import Collected, Group  # noqa: E402
@@ -158,7 +160,7 @@ def compare(runtime: Runtime, group: Group, samples: Sequence[Any]) -> dict[str,
     """Pictures, scores and log-probabilities of a group, the system's against the loop's."""
     (ref,) = group.trajectories
     whole = codecs.decode(ref.kind, runtime.store.get(ref.digest), ref.media_type)
-    steps, pictures, scores = [], 0, []
+    steps, levels, scores = [], [], []
     for row, (sample, looped) in enumerate(zip(group.record.samples, samples, strict=True)):
         steps.append(np.abs(whole.samples[row].log_probs_W - np.array(looped.log_probs)).max())
         (run,) = [
@@ -168,12 +170,13 @@ def compare(runtime: Runtime, group: Group, samples: Sequence[Any]) -> dict[str,
         ]
         image = runtime.catalog.runs.outputs(run.id)["image"]
         pixels = codecs.decode("image", runtime.store.get(image.digest), image.media_type)
-        pictures += bool((pixels == looped.image).all())
+        levels.append(int(np.abs(pixels.astype(int) - looped.image.astype(int)).max()))
         scores.append(abs(float(sample.score or 0.0) - looped.score))
     return {
         "log_prob_off": float(max(steps)),
-        "equal_pictures": pictures,
+        "equal_pictures": levels.count(0),
         "of": len(samples),
+        "levels_off": max(levels),
         "score_off": max(scores),
     }
 
@@ -201,7 +204,7 @@ def measure(size: Size, folder: Path, with_prefect: bool) -> dict[str, Any]:
         runtime = stack.enter_context(installation(folder))
         if with_prefect:
             server = stack.enter_context(prefect_server(folder, os.environ))
-            os.environ["PREFECT_API_URL"] = server.url
+            stack.enter_context(temporary_settings({PREFECT_API_URL: server.url}))
             seconds["flow"] = []
         _, warm = timed(lambda: asyncio.run(collect(size.plan(0))))
         first: Collected = warm
@@ -246,7 +249,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = measure(size, Path(folder), not options.without_prefect)
     same = found["agreement"]
-    sound = same["log_prob_off"] < CLOSE and same["equal_pictures"] == same["of"]
+    sound = same["log_prob_off"] < CLOSE and same["levels_off"] <= 1
     record = {
         **environment.describe(),
         "others_load": load,
