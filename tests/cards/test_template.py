@@ -27,6 +27,8 @@ from tests.support.cards import served, unmade
 
 ROOT = Path(__file__).parents[2]
 CARDS = list(served())
+CHECKED = [pytest.param(name, marks=pytest.mark.long) if name == "multi-expert" else name for name in CARDS]
+"""Of the composed cards, the one of fewer parts is checked with every change."""
 FOLDERS = [name for name, card in served().items() if card.components]
 
 Instances = Callable[[str], Instance]
@@ -143,7 +145,7 @@ class TestServing:
             Engine().submit(instance, request)
 
 
-@pytest.mark.parametrize("card_id", CARDS)
+@pytest.mark.parametrize("card_id", CHECKED)
 class TestParity:
     """The gates, and the defects that each of them must notice."""
 

@@ -27,6 +27,7 @@ def test_ctrl_c_cancels_the_run_that_only_this_command_waits_for(stack: Stack) -
     assert row.state == "cancelled"
 
 
+@pytest.mark.long
 def test_cancelling_in_the_prefect_ui_reaches_the_worker(stack: Stack) -> None:
     with stack.begin("run", "text_to_image", "prompt=a blue square", "seed=112", LONG, "--submit") as flow:
         run = stack.at_work(flow, "flux-t2i", seed=112)

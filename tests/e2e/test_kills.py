@@ -12,7 +12,7 @@ from tests.e2e.stack import LEASE_SECONDS, WORKER_PATIENCE_SECONDS, Stack, finis
 from tests.support.deadline import until
 from tests.support.frozen import frozen
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 LONG = "steps=120"
 """Long enough to be caught at work."""
@@ -34,7 +34,6 @@ def test_a_killed_worker_is_replaced_and_the_flow_completes(stack: Stack) -> Non
     assert {p.name: p.restarts for p in stack.record.processes}["worker-1"] >= 1
 
 
-@pytest.mark.long
 def test_without_a_worker_it_waits_a_moment_then_says_so_and_the_run_stays_queued(
     stack: Stack, first_video: FirstVideo
 ) -> None:

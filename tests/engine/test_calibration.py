@@ -79,6 +79,7 @@ def test_another_calibration_is_another_key(found: Calibration) -> None:
     assert digest(OFF) == numerics.contract_digest(device)
 
 
+@pytest.mark.long
 def test_another_process_finds_the_same(folder: Path, found: Calibration) -> None:
     program = (
         "import json, sys; from pathlib import Path\n"

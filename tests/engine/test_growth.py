@@ -86,6 +86,7 @@ def test_hundreds_of_requests_leave_no_bytes_and_no_records(instance: Instance) 
     assert len(engine._queue._shares.gone) <= 7
 
 
+@pytest.mark.long
 def test_two_thousand_requests_leave_the_process_as_large_as_it_was(instance: Instance) -> None:
     process = psutil.Process(os.getpid())
     engine = Engine(budget=2**30, node_cache=FeatureCache(), clock=standstill)

@@ -127,6 +127,7 @@ def test_equal_steps_are_equal_bytes(card_id: str) -> None:
     assert content(step(card_id, **asked)) != content(step(card_id, **asked, seed=4))
 
 
+@pytest.mark.long
 def test_equal_steps_are_equal_bytes_in_another_process() -> None:
     script = (
         "import json; from tests.training import test_trainer as t; t.bind();"

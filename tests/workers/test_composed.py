@@ -68,6 +68,7 @@ def test_the_parts_bytes_are_stored_once(home: Workshop) -> None:
     assert tensors[0] == tensors[1] != set()
 
 
+@pytest.mark.long
 def test_a_worker_refines_and_draws(home: Workshop, folder: Path) -> None:
     before = queue(home, UNIRL)
     with home.worker("--card", UNIRL, "--card", FLUX) as worker:

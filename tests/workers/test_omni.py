@@ -53,6 +53,7 @@ def assert_equal(home: Workshop, run: RunRecord, expected: Result) -> None:
         assert home.store.get(stored[slot].digest) == encoded.data
 
 
+@pytest.mark.long
 def test_a_worker_reasons_and_draws(home: Workshop, folder: Path) -> None:
     requests: list[dict[str, Any]] = [
         {"reasoning_tokens": 5, "temperature": 1.0, "max_sequence_length": 3},

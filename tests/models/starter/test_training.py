@@ -63,7 +63,13 @@ def folder_of(result: Result, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("card", [IMAGE_TRAINER, VIDEO_TRAINER], ids=lambda card: card.id)
+@pytest.mark.parametrize(
+    "card",
+    [
+        pytest.param(IMAGE_TRAINER, id=IMAGE_TRAINER.id),
+        pytest.param(VIDEO_TRAINER, id=VIDEO_TRAINER.id, marks=pytest.mark.long),
+    ],
+)
 def test_a_training_makes_every_component_of_the_card_it_trains(card: Card, home: Path) -> None:
     seen: list[Progress] = []
     result = Engine().run(instance(card), request(card, "full", vae_steps=1), seen.append)
