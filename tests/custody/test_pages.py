@@ -374,7 +374,7 @@ def test_a_writer_that_comes_late_corrects_itself(source: Runtime) -> None:
     assert "the quick one" in listed
 
 
-RUNS_EACH, WRITERS = 5, 6
+RUNS_EACH, WRITERS = 3, 6
 
 
 def end_runs(catalog_url: str, store_url: str, name: str) -> None:

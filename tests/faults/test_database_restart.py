@@ -14,6 +14,7 @@ from mutoscope.platform.catalog import Catalog
 from mutoscope.platform.errors import CatalogError
 from tests.support.contradictions import contradictions
 from tests.support.deadline import until
+from tests.support.parts import later
 from tests.support.records import CARD, a_spec, absent, an_artifact, claim, queue
 from tests.support.servers import Databases, PostgresServer
 
@@ -80,15 +81,19 @@ def record(catalog: Catalog) -> None:
     catalog.runs.record_completed("import", card=CARD, generated={"weights:net": NET})
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
-    ("call", "statement"),
+    ("call", "statement", "ending"),
     [
-        (enqueue, "INSERT INTO artifacts"),
-        (enqueue, "INSERT INTO edges"),
-        (succeed, "UPDATE runs"),
-        (succeed, "INSERT INTO edges"),
-        (record, "INSERT INTO runs"),
+        (enqueue, "INSERT INTO artifacts", "killed"),
+        (succeed, "UPDATE runs", "restarted"),
+        (succeed, "INSERT INTO edges", "killed"),
+        later(enqueue, "INSERT INTO artifacts", "restarted"),
+        later(enqueue, "INSERT INTO edges", "killed"),
+        later(enqueue, "INSERT INTO edges", "restarted"),
+        later(succeed, "UPDATE runs", "killed"),
+        later(succeed, "INSERT INTO edges", "restarted"),
+        later(record, "INSERT INTO runs", "killed"),
+        later(record, "INSERT INTO runs", "restarted"),
     ],
 )
 def test_in_the_middle_of_a_transaction(

@@ -19,6 +19,7 @@ from mutoscope.platform.artifacts.manifest import ComponentManifest
 from mutoscope.platform.catalog import Catalog, WeightVersion
 from mutoscope.platform.custody.fsck import Report, fsck
 from mutoscope.platform.orchestration.importing import import_folder
+from tests.support.parts import later
 from tests.support.tinycard.card import CARD
 from tests.support.tinycard.folder import write_folder
 
@@ -33,11 +34,11 @@ import_folder(Catalog.open(sys.argv[1]), ArtifactStore.open(sys.argv[2]), CARD, 
 """
 
 POINTS = (
-    "store.before_commit:kill@1",
+    later("store.before_commit:kill@1"),
     "store.before_commit:kill@2",
-    "component.file_stored:kill@1",
+    later("component.file_stored:kill@1"),
     "component.file_stored:kill@2",
-    "import.stored:kill",
+    later("import.stored:kill"),
     "import.recorded:kill",
 )
 

@@ -82,6 +82,7 @@ def test_a_restart_in_the_middle_of_an_upload_is_waited_for(
     assert place.unfinished() == 0
 
 
+@pytest.mark.long
 def test_an_upload_that_outlasts_its_deadline_fails_in_one_line_and_can_be_repeated(
     server: S3Server, place: BucketPlace, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ async def test_without_extensions_the_first_video_is_the_result(studio: Studio) 
     assert studio.computed() == {"flux-t2i": 1, "wan-i2v": 1}
 
 
+@pytest.mark.long
 async def test_a_video_from_the_catalog_is_extended(studio: Studio) -> None:
     made = await t2i_i2v_extend(**SHORT, extensions=0)
     longer = await extend_video(video=f"video:{made['video'].digest[:10]}", prompt=PROMPT, seed=9, frames=5)
@@ -107,8 +108,8 @@ async def test_prompts_and_seeds_fan_out_in_order(studio: Studio) -> None:
     asked = {(row.outputs or {})["image"]: row.parameters for row in rows}
     told = [(asked[ref.digest]["prompt"], asked[ref.digest]["seed"]) for ref in made["images"]]
     assert told == [(p, s) for p in ("a red circle", "a blue square") for s in (2**63 - 1, 0)]
-    await fan_out(prompts=["a red circle", "a green ring"], count=2, seed=2**63 - 1)
-    assert studio.computed() == {"flux-t2i": 2}
+    await fan_out(prompts=["a red circle", "a green ring"], count=1, seed=2**63 - 1)
+    assert studio.computed() == {"flux-t2i": 1}
 
 
 def scored(scores: dict[int, float | str]) -> Work:
@@ -197,18 +198,18 @@ async def test_a_sweep_puts_prompts_versions_and_seeds_on_one_sheet(studio: Stud
     recipe = flux.recipe.model_validate({**COMMON, "max_sequence_length": 16})
     publish_weights(studio.runtime, flux, recipe, salt="other")
     versions = ["flux-t2i/transformer@1", "flux-t2i/transformer@2"]
-    made = await prompt_sweep(prompts=[PROMPT, "a blue square"], versions=versions, count=3, seed=5)
-    assert studio.computed() == {"flux-t2i": 12, "contact-sheet": 1}
-    assert len(set(made["images"])) == 12
+    made = await prompt_sweep(prompts=[PROMPT, "a blue square"], versions=versions, count=2, seed=5)
+    assert studio.computed() == {"flux-t2i": 8, "contact-sheet": 1}
+    assert len(set(made["images"])) == 8
     (run,) = catalog.runs.generated_by(made["sheet"].digest)
     assert catalog.runs.inputs(run.id) == {f"images.{at}": ref for at, ref in enumerate(made["images"])}
-    assert run.parameters["column_labels"] == ["seed 5", "seed 6", "seed 7"]
+    assert run.parameters["column_labels"] == ["seed 5", "seed 6"]
     assert run.parameters["row_labels"][:2] == [f"{PROMPT} [{version}]" for version in versions]
     assert [(c.prompt, c.weights["transformer"], c.seed) for c in made["cells"]] == [
         (prompt, version, seed)
         for prompt in (PROMPT, "a blue square")
         for version in versions
-        for seed in (5, 6, 7)
+        for seed in (5, 6)
     ]
     # The sheet's lineage names both versions.
     used = {
@@ -219,8 +220,8 @@ async def test_a_sweep_puts_prompts_versions_and_seeds_on_one_sheet(studio: Stud
     assert len(used) == 2
 
     # One prompt changes: its rows and the sheet are made again, the others are there.
-    await prompt_sweep(prompts=[PROMPT, "a green ring"], versions=versions, count=3, seed=5)
-    assert studio.computed() == {"flux-t2i": 6, "contact-sheet": 1}
+    await prompt_sweep(prompts=[PROMPT, "a green ring"], versions=versions, count=2, seed=5)
+    assert studio.computed() == {"flux-t2i": 4, "contact-sheet": 1}
 
 
 async def test_a_sweep_has_an_end(studio: Studio) -> None:

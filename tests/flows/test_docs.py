@@ -34,6 +34,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     del sys.modules[module]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
 async def test_the_example_runs(example: ModuleType, studio: Studio, runtime: Runtime) -> None:
     shots = ["a red circle", "a blue square"]

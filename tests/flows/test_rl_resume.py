@@ -52,6 +52,7 @@ def versions(school: School) -> list[tuple[str, str, Any]]:
     return [(str(one), one.digest, one.metrics) for one in school.catalog.weights.list("flux-t2i")]
 
 
+@pytest.mark.long
 async def test_flow_and_worker_die_in_an_iteration_and_the_rest_is_equal(
     undisturbed: School, disturbed: School
 ) -> None:

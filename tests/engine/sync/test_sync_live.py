@@ -20,7 +20,7 @@ from tests.support.versions import (
 )
 
 
-@pytest.mark.parametrize("in_flight", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("in_flight", [6, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_ten_syncs_under_traffic(bench: Bench, strategy: Strategy, in_flight: int) -> None:
     traffic = Traffic(bench, in_flight)

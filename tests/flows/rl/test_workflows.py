@@ -64,6 +64,7 @@ async def test_rollouts_are_the_outputs_of_a_recorded_workflow(engine: RealEngin
     assert (again["rollouts"], engine.counts()) == (made["rollouts"], {})
 
 
+@pytest.mark.long
 async def test_films_come_out_as_two_records_for_each_group(engine: RealEngine) -> None:
     made = await collect_workflow_rollouts(
         prompts=[f"{CAPTION}, drifting right"],
@@ -159,6 +160,7 @@ class TestDataGeneration:
         other = await self.start(name="day", seed=1)
         assert record(runtime, other["rollouts"][0]).draw.iteration == 0
 
+    @pytest.mark.long
     async def test_a_start_that_failed_is_made_up_for_by_the_next(self, engine: RealEngine) -> None:
         def broken(runtime: Runtime, run: Any) -> dict[str, ArtifactRef]:
             raise RunFailed("the disk is full")
