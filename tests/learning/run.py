@@ -8,10 +8,10 @@ the workflows wrap. A seed is that of everything drawn in training, and of the e
 training ever sees. A control is the same configuration with nothing to train: the same prompts, samples and
 evaluations at the weights it began with. A variant is the recipe with something different, trained beside it.
 
-`evidence` reads what a training left on record, `pictures` draws it. pytest collects nothing here: a recipe
-takes tens of minutes. Started again with the same home, it goes on where it was. After every training it
-writes `results/RECIPE.json`, `RECIPE-curves.png` and `RECIPE-samples.png`, so that a stopped one leaves what
-it had.
+`evidence` reads what a training left on record, `pictures` and `refined` draw it. pytest collects nothing
+here: a recipe takes tens of minutes. Started again with the same home, it goes on where it was. After every
+training it writes `results/RECIPE.json`, `RECIPE-curves.png`, `RECIPE-samples.png` and, of refiners,
+`RECIPE-refined.png`, so that a stopped one leaves what it had.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mutoscope.platform.orchestration.importing import import_folder  # noqa: E4
 from mutoscope.platform.orchestration.runtime import Runtime, use_runtime  # noqa: E402
 from mutoscope.platform.refs import TRAINER_SUFFIX  # noqa: E402
 from tests.bench import environment  # noqa: E402
-from tests.learning import evidence, experts, pictures  # noqa: E402
+from tests.learning import evidence, experts, pictures, refined  # noqa: E402
 from tests.learning.evidence import CONTROL, UPDATES  # noqa: E402
 from tests.support.deadline import until  # noqa: E402
 from tests.support.workshop import Workshop  # noqa: E402
@@ -167,6 +167,9 @@ def write(name: str, result: dict[str, Any], runtime: Runtime) -> None:
     (RESULTS / f"{name}.json").write_text(json.dumps(plain, indent=1) + "\n")
     pictures.curves(result, RESULTS / f"{name}-curves.png")
     pictures.samples(runtime, result, RESULTS / f"{name}-samples.png")
+    trained = next((one for one in result["trainings"] if one["variant"] == UPDATES), None)
+    if trained is not None:
+        refined.draw(runtime, trained, RESULTS / f"{name}-refined.png")
 
 
 if __name__ == "__main__":
