@@ -21,8 +21,10 @@ from mutoscope.platform.faults import InjectedError
 from mutoscope.platform.ids import new_id, sha256
 from tests.artifacts.test_s3 import watched
 from tests.support.buckets import Bucket
+from tests.support.parts import few_now
 from tests.support.proxy import Sighting
 from tests.support.servers import S3Server
+from tests.support.writers import FORMS
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -56,7 +58,7 @@ def test_parts_are_as_many_as_s3_allows(size: int, expected: int) -> None:
     assert -(-size // part_bytes(size)) <= MOST_PARTS
 
 
-@pytest.mark.parametrize("form", ["bytes", "stream", "chunks", "path"])
+@pytest.mark.parametrize("form", few_now(FORMS, lambda form: form in {"stream", "path"}))
 def test_a_large_object_goes_up_in_parts(
     s3_server: S3Server, bucket: Bucket, tmp_path: Path, form: str
 ) -> None:

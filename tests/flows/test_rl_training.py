@@ -175,6 +175,7 @@ async def test_with_updates_off_nothing_moves(school: School, first: Trained) ->
     assert looked[0]["scores"] == looked[3]["scores"] == school.noted("first", notes.EVALUATION)[0]["scores"]
 
 
+@pytest.mark.long
 async def test_a_student_descends_from_its_teacher(school: School, first: Trained) -> None:
     teacher = first.heads[HEAD]
     stage = {

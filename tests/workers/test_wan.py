@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mutoscope.models.registry import get_card
 from mutoscope.platform.artifacts import codecs
@@ -35,6 +36,7 @@ def stored(home: Workshop, run: RunRecord, slot: str) -> Any:
     return codecs.decode(ref.kind, home.store.get(ref.digest), ref.media_type)
 
 
+@pytest.mark.long
 def test_a_worker_makes_videos_of_text(workshop: Workshop, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "folder", TEXT)
     for card_id in ("wan-t2v", "wan-adaptive"):

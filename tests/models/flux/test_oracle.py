@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.engine.request import Request
 from tests.models.flux.oracle import by_engine, by_pipeline, load_pipeline
 from tests.support.interleaving import content, serve_together
+from tests.support.parts import few_now
 
 pipeline_of = lru_cache(maxsize=8)(load_pipeline)
 
@@ -47,11 +49,17 @@ def resolved(instance: Instance, setting: tuple[Any, ...]) -> dict[str, Any]:
     return CARD.resolve(given, instance.recipe)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: f"{setting[0]} steps, g {setting[1]}")
-@pytest.mark.parametrize("name", ["plain", "shift 3", "dev"])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    few_now(
+        product(["plain", "shift 3", "dev"], range(len(SETTINGS))),
+        lambda name, number: number == 3 or (name, number) in {("plain", 0), ("dev", 5), ("shift 3", 4)},
+    ),
+)
 def test_equal_bits(
-    tiny: Callable[[str], Path], instance: Callable[[str], Instance], name: str, setting: tuple
+    tiny: Callable[[str], Path], instance: Callable[[str], Instance], name: str, number: int
 ) -> None:
+    setting = SETTINGS[number]
     parameters = resolved(instance(name), setting)
     latents, image = by_engine(instance(name), parameters, setting[3])
     expected_latents, expected_image = by_pipeline(
@@ -90,7 +98,7 @@ def test_control_every_parameter_reaches_the_latents(instance: Callable[[str], I
 
 
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", few_now([3, 4], lambda seed: seed == 3))
 def test_starter_weights(starter: tuple[Instance, FluxPipeline], guidance: float, seed: int) -> None:
     instance, pipeline = starter
     given = {"prompt": PROMPT, "num_inference_steps": 4, "guidance_scale": guidance}

@@ -163,6 +163,7 @@ def generated() -> list[tuple[str, Pixels]]:
     return made
 
 
+@pytest.mark.long
 def test_scorer_and_judge_agree_on_generated_pictures(
     scorer: Instance, generated: list[tuple[str, Pixels]]
 ) -> None:
