@@ -24,11 +24,12 @@ from mutoscope.platform.engine.parity.report import Report, Verdict
 from mutoscope.platform.engine.request import Profile
 from mutoscope.platform.errors import InvalidFolder, InvalidParameter
 from tests.support.cards import served, unmade
+from tests.support.parts import few_now
 
 ROOT = Path(__file__).parents[2]
 CARDS = list(served())
-CHECKED = [pytest.param(name, marks=pytest.mark.long) if name == "multi-expert" else name for name in CARDS]
-"""Of the composed cards, the one of fewer parts is checked with every change."""
+CHECKED = few_now(CARDS, lambda name: name not in {"multi-expert", "wan-t2v"})
+"""These two have the parts and the code of others."""
 FOLDERS = [name for name, card in served().items() if card.components]
 
 Instances = Callable[[str], Instance]
