@@ -49,9 +49,11 @@ class Tokens(Objective):
         made.note("clipped", term.clipped_BT[mask_BT])
         made.note("rejected", term.rejected_BT[mask_BT])
         delta_BT = (log_p_BT - old_BT).abs()
-        fresh_B = fresh(items).to(device)
         made.note("delta_log_p", delta_BT[mask_BT])
-        made.note("delta_fresh", delta_BT[mask_BT & fresh_B[:, None]])
+        # Of an answer the mean, as a flow's log p is one over its latents: where a model is sensitive,
+        # rounding alone moves a single token's by twice what is allowed.
+        delta_B = torch.where(mask_BT, delta_BT, 0.0).sum(dim=1) / mask_BT.sum(dim=1)
+        made.note("delta_fresh", delta_B[fresh(items).to(device)])
         if ref_BT is not None:
             made.note("kl", term.kl_B)
         return made

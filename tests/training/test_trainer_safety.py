@@ -111,6 +111,24 @@ def test_rollouts_that_were_altered_are_found_out(served: Instance, rollouts: Ro
         train(served, wrong, **ASKED)
 
 
+@pytest.mark.parametrize(
+    ("whole", "off", "found_out"), [(False, 2e-5, False), (False, 2e-4, True), (True, 2e-5, True)]
+)
+def test_tokens_that_were_altered_are_found_out(whole: bool, off: float, found_out: bool) -> None:
+    """C2 holds of an answer's mean: what rounding does to one token of several is no alteration."""
+    refiner = starter("refiner-lm")
+    said = collect(refiner, ["red circle, blue square left"], [1.0, 0.0], temperature=4.0, max_new_tokens=8)
+    first, *others = said.tokens
+    assert len(first["log_probs"]) == 5
+    log_probs = [value - off * (whole or at == 0) for at, value in enumerate(first["log_probs"])]
+    wrong = Rollouts(said.rollouts, said.trajectories, [{**first, "log_probs": log_probs}, *others])
+    if found_out:
+        with pytest.raises(RunFailed, match=r"differ from the captured ones by [24]e-05, 1e-05 is allowed"):
+            train(refiner, wrong, method="token-pg")
+    else:
+        assert told(train(refiner, wrong, method="token-pg"))["updates"] == 1
+
+
 def test_rollouts_of_other_weights_are_found_out(served: Instance, rollouts: Rollouts) -> None:
     """Weights that go by the pinned digest, but are others."""
     moved = advanced(served, train(served, rollouts, **ASKED)["weights"], 1)
