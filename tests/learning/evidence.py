@@ -37,6 +37,7 @@ def of(
     evaluations = records.read_all(runtime, name, notes.EVALUATION, until)
     iterations = records.read_all(runtime, name, notes.ITERATION, until)
     timings = records.read_all(runtime, name, notes.TIMING, until)
+    favoured = Favoured(runtime, name, configuration)
     return {
         "name": name,
         "seed": configuration.seed,
@@ -46,7 +47,7 @@ def of(
             {
                 **_evaluation(at, record),
                 **films.checked(runtime, record["samples"]),
-                **_favoured(runtime, name, configuration, record["versions"]),
+                **favoured.at(record["versions"]),
             }
             for at, record in evaluations.items()
         ],
@@ -82,20 +83,30 @@ def _evaluation(iteration: int, record: Mapping[str, Any]) -> Told:
     }
 
 
-def _favoured(
-    runtime: Runtime, name: str, configuration: TrainingConfiguration, heads: Mapping[str, str]
-) -> Told:
-    """How likely the refiner, or a chain of them, is to write what the target says, at the evaluated
-    versions; nothing where nobody refines."""
-    card, weights = configuration.stages[0].card, runtime.catalog.weights
-    base = runtime.catalog.trainings.get(name).base[card]
-    parts = {part: heads.get(f"{card}/{part}", version) for part, version in base.items()}
-    began, now = ({p: weights.get(v).digest for p, v in versions.items()} for versions in (base, parts))
-    if card == experts.CARD:
-        return {"experts": experts.told(runtime, began, now, configuration.prompts)}
-    if REFINER in base:
-        return {"refinement": refinement.told(runtime, now[REFINER], configuration.prompts)}
-    return {}
+class Favoured:
+    """How likely a training's refiner, or its chain of them, is to write what the target says."""
+
+    def __init__(self, runtime: Runtime, name: str, configuration: TrainingConfiguration) -> None:
+        self._runtime, self._asks = runtime, configuration.prompts
+        self._card = configuration.stages[0].card
+        self._base = runtime.catalog.trainings.get(name).base[self._card]
+        self._chain = experts.Chain(runtime) if self._card == experts.CARD else None
+
+    def at(self, heads: Mapping[str, str]) -> Told:
+        """At versions by card/component; nothing where nobody refines."""
+        began, now = self._digests({}), self._digests(heads)
+        if self._chain is not None:
+            return {"experts": experts.told(self._chain, began, now, self._asks)}
+        if REFINER in self._base:
+            return {"refinement": refinement.told(self._runtime, now[REFINER], self._asks)}
+        return {}
+
+    def _digests(self, heads: Mapping[str, str]) -> dict[str, str]:
+        get = self._runtime.catalog.weights.get
+        return {
+            part: get(heads.get(f"{self._card}/{part}", version)).digest
+            for part, version in self._base.items()
+        }
 
 
 def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> float | None:

@@ -80,7 +80,7 @@ def _chain() -> Path:
 
 
 def told(
-    runtime: Runtime, base: Mapping[str, str], heads: Mapping[str, str], asks: Iterable[Ask]
+    chain: Chain, base: Mapping[str, str], heads: Mapping[str, str], asks: Iterable[Ask]
 ) -> dict[str, Any]:
     """How likely the chain is to write what the target says: with everybody at the head (`together`), and
     with one refiner there while the other is as it began.
@@ -90,7 +90,7 @@ def told(
     Args:
         base, heads: digests by part.
     """
-    chain, asks = Chain(runtime), list(asks)
+    asks = list(asks)
     mixed = {part: {**base, part: heads[part]} for part in PARTS} | {TOGETHER: dict(heads)}
     found = {
         name: {ask.prompt: _wanted(chain.texts(digests, ask.prompt), ask) for ask in asks}
