@@ -27,6 +27,8 @@ CHECKED = tuple(f"check {half}" for half in HALVES)
 
 STRIP = (0, 8, 16)
 """Frames of a strip: the first, the middle one, the last of 17."""
+GAP = 3
+"""Pixels between them."""
 
 
 def criteria(runtime: Runtime, record: Mapping[str, Any], reward: str = "reward-scene") -> Told:
@@ -59,7 +61,8 @@ def strip(runtime: Runtime, made: str) -> Frames | None:
     if not _is_film(made):
         return None
     frames_THWC = frames(runtime, made)
-    return np.concatenate([frames_THWC[at] for at in STRIP], axis=1)
+    gap_HWC = np.full((frames_THWC.shape[1], GAP, 3), 255, dtype=np.uint8)
+    return np.concatenate([part for at in STRIP for part in (frames_THWC[at], gap_HWC)][:-1], axis=1)
 
 
 def frames(runtime: Runtime, made: str) -> Frames:
