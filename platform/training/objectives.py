@@ -45,8 +45,8 @@ class Item:
 class Measured:
     """The loss (B,) of items, and what is known of them by name, a number for each of them that has it.
 
-    `delta_log_p` is |log p − as captured|, and `delta_fresh` the same of samples of the pinned weights alone;
-    `ratio`, `clipped`, `rejected` and `kl` are as `methods` define them.
+    `delta_log_p` is |log p − as captured|, and `delta_fresh` the same of samples of the pinned weights alone,
+    the mean of an answer's tokens; `ratio`, `clipped`, `rejected` and `kl` are as `methods` define them.
     """
 
     loss_B: Tensor
