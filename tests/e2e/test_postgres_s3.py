@@ -11,7 +11,7 @@ from mutoscope.platform.artifacts import ArtifactStore
 from tests.e2e.stack import Stack
 from tests.support.servers import Databases
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 PASSWORD = "hush"
 

@@ -12,7 +12,7 @@ from mutoscope.platform.catalog import RunRecord, WorkflowRecord
 from tests.e2e.stack import PATIENCE_S, Stack, finish, kill
 from tests.support.deadline import until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 LONG = "video_steps=60"
 """Long enough to be caught at work."""
@@ -45,7 +45,7 @@ def asked(stack: Stack, row: WorkflowRecord) -> dict[str, RunRecord]:
     [
         pytest.param(signal.SIGKILL, 2, 121, id="killed"),
         # As a pool that shuts down ends it: the run is handed back, which is no attempt.
-        pytest.param(signal.SIGTERM, 1, 123, id="told to end", marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, 1, 123, id="told to end"),
     ],
 )
 def test_a_flow_process_of_the_pool_that_ends_is_replaced_and_nothing_repeated(
@@ -74,7 +74,6 @@ def test_a_flow_process_of_the_pool_that_ends_is_replaced_and_nothing_repeated(
     assert stack.flow_run(str(done.prefect_flow_run_id))["run_count"] == 2
 
 
-@pytest.mark.long
 def test_a_killed_command_is_found_out_and_retry_goes_on_with_it(stack: Stack) -> None:
     with stack.begin(*arguments(122)) as flow:
         run = stack.at_work(flow, "wan-i2v", seed=122)

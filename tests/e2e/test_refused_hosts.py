@@ -46,12 +46,10 @@ def test_two_homes_on_one_database_with_different_stores(postgres_catalog_url: s
     assert not (tmp_path / "other" / "users").exists(), "nothing was written into the store"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("revision", "remedy"),
-    [
-        ("0001", "`mutoscope catalog upgrade` upgrades it"),
-        pytest.param("9999", "upgrade Mutoscope here", marks=pytest.mark.long),
-    ],
+    [("0001", "`mutoscope catalog upgrade` upgrades it"), ("9999", "upgrade Mutoscope here")],
 )
 def test_a_worker_of_another_schema(
     postgres_catalog_url: str, tmp_path: Path, revision: str, remedy: str

@@ -78,7 +78,6 @@ def test_the_same_again_comes_from_memo(stack: Stack, first_video: FirstVideo) -
         assert f"{name}:{digest[:12]}" in result.out
 
 
-@pytest.mark.long
 def test_submitted_to_the_pool_it_gives_the_same(stack: Stack, first_video: FirstVideo) -> None:
     result = stack.run("run", "text_to_video", f"prompt={PROMPT}", f"seed={SEED}", "--submit", "--json")
     outputs = result.json["outputs"]

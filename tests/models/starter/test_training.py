@@ -115,6 +115,7 @@ def test_a_scorers_training_repeats_itself_and_loads(home: Path) -> None:
     assert 0 < scored.outputs["reward"].value["score"] < 1
 
 
+@pytest.mark.long
 def test_a_training_that_was_cut_short_ends_on_the_same_weights(home: Path) -> None:
     whole = Engine().run(instance(IMAGE_TRAINER), request(IMAGE_TRAINER, "whole"))
 
