@@ -186,7 +186,8 @@ def test_what_a_live_worker_says_is_read_again_when_it_has_said_something_since(
     asked: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        asked.append(statement)
+        if not statement.startswith("BEGIN"):
+            asked.append(statement)
 
     event.listen(catalog._database.engine, "before_cursor_execute", note)
     assert [one.cards for one in catalog.workers.alive()] == [CARDS]
