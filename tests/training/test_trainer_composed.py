@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from mutoscope.models.registry import get_card
 from mutoscope.models.starter.folders import starter_folder
 from mutoscope.models.unified.assembly import assemble
+from mutoscope.platform import ids
 from mutoscope.platform.engine import numerics
 from mutoscope.platform.engine.engine import Engine
 from mutoscope.platform.engine.instance import Instance, load_instance
 from mutoscope.platform.engine.request import Profile, Request
 from mutoscope.platform.errors import InvalidParameter
 from mutoscope.platform.training.groups import Draw, RolloutRecord, Sample
+from mutoscope.platform.training.state import to_file
 from tests.support.training import Rollouts, digest_of, train
 
 PROMPT = "red circle, blue square left"
@@ -113,6 +116,21 @@ def test_each_refiner_learns_from_what_it_wrote(served: Instance, rollouts: Roll
         assert metrics["policy_shift"] > 0
         assert made["weights"].meta["component"] == part
         assert made["weights"].value
+
+
+def test_refiners_alone_leave_every_byte_of_the_generator(served: Instance, rollouts: Rollouts) -> None:
+    before = held_bytes(served)
+    for part in REFINERS[served.card.id]:
+        made = train(served, rollouts, component=part, method="token-pg", learning_rate=1e-3, max_shift=10)
+        assert list(made) == ["weights", "state", "metrics"], "one component's weights, nothing of another's"
+        assert held_bytes(served) == before
+
+
+def held_bytes(served: Instance) -> dict[str, str]:
+    """Digest of what each component holds, the refiners included: a step works on a copy."""
+    modules = {name: each for name, each in served.components.items() if isinstance(each, nn.Module)}
+    assert {"transformer", "vae", *REFINERS[served.card.id]} <= modules.keys()
+    return {name: ids.sha256(to_file(dict(module.state_dict()))) for name, module in modules.items()}
 
 
 def test_the_components_that_learn_are_named(served: Instance, rollouts: Rollouts) -> None:
