@@ -26,5 +26,5 @@ connection = context.config.attributes.get("connection")
 if connection is not None:
     _run(connection)
 else:
-    with Database(context.get_x_argument(as_dictionary=True)["url"]).write() as own_connection:
+    with Database(context.get_x_argument(as_dictionary=True)["url"]).write(at_leisure=True) as own_connection:
         _run(own_connection)

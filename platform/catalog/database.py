@@ -226,7 +226,7 @@ def _begin_postgres(connection: Connection) -> None:
 
 
 def _manner(connection: Connection) -> str:
-    """Whoever asks for no manner, such as a migration, may take its time."""
+    """Whoever begins on the engine itself, with no manner, may take its time."""
     manner: str = connection.get_execution_options().get("mutoscope_begin", "write at leisure")
     return manner
 

@@ -109,7 +109,7 @@ def _one_step(database: Database, config: Any) -> bool:
     from alembic.script import ScriptDirectory
     from alembic.script.revision import RevisionError
 
-    with database.write() as connection:
+    with database.write(at_leisure=True) as connection:
         # A second process waits here, and then finds less to do, or nothing.
         database.serialise(connection, "migrate")
         found = _revision(connection)

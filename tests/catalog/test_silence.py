@@ -13,6 +13,7 @@ from sqlalchemy import text, update
 from mutoscope.platform.catalog import Catalog, database
 from mutoscope.platform.catalog.tables import workflow_runs
 from mutoscope.platform.errors import CatalogUnavailable
+from tests.support.servers import Databases
 
 TIMEOUT = text("show idle_in_transaction_session_timeout")
 WHOLE = text("show transaction_timeout")
@@ -97,6 +98,12 @@ def test_what_reads_files_between_statements_may_take_its_time(other: Catalog) -
     with other._database.glance() as connection:
         assert connection.execute(TIMEOUT).scalar_one() == f"{database.SILENT_SECONDS}s"
         assert connection.execute(WHOLE).scalar_one() == "0"
+
+
+def test_a_migration_may_take_its_time(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beyond what other transactions that write may take: of a large catalog it does."""
+    monkeypatch.setattr(database, "WRITING_SECONDS", 0.001)
+    Catalog.migrate(databases.create())
 
 
 def test_a_dead_peer_is_noticed(other: Catalog) -> None:
