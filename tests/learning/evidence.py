@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,8 +10,7 @@ from mutoscope.flows.rl import records
 from mutoscope.flows.rl.configuration import TrainingConfiguration
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.training import notes
-from mutoscope.platform.training.groups import RolloutRecord
-from tests.learning import experts, films, refinement
+from tests.learning import experts, films, refinement, rolled
 from tests.learning.refinement import means
 
 Told = dict[str, Any]
@@ -118,8 +116,7 @@ def right(samples: Sequence[Mapping[str, Any]], judge: str = "scene-check") -> f
 def refinements(runtime: Runtime, record: Mapping[str, Any]) -> Told:
     """What refiners did in an iteration: how many of their texts mean the target's scene, and the mean score
     of refined and of unrefined samples. Nothing where nobody refines."""
-    (told, *_) = record["rollouts"]["cards"].values()
-    groups = [RolloutRecord.from_json(json.loads(runtime.store.get(digest))) for digest in told["records"]]
+    groups = rolled.groups(runtime, record)
     refined = [(group.target, one) for group in groups for one in group.samples if one.refined]
     if not refined:
         return {}

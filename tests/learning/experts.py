@@ -19,8 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from mutoscope.flows.rl.asks import Ask
 from mutoscope.models.common.folder import RECIPE
 from mutoscope.models.refiner.components import load
@@ -31,7 +29,6 @@ from mutoscope.models.starter.refiner_lm import TEMPLATE
 from mutoscope.models.unified.assembly import assemble
 from mutoscope.models.unified.composition import REFINER, RefinedRecipe
 from mutoscope.platform.orchestration.runtime import Runtime
-from mutoscope.workers.weight_cache import WeightCache
 from tests.learning import refinement
 
 CARD = "multi-expert"
@@ -110,13 +107,13 @@ class Chain:
     """Follows texts through refiners of any versions in the store."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._weights = WeightCache(runtime.store, runtime.settings.home / "cache" / "learning")
+        self._runtime = runtime
         recipe = get_card(CARD).inspect(_chain()).recipe
         assert isinstance(recipe, RefinedRecipe)
         self._recipes = recipe.refiners
         self._known: dict[tuple[str, str, str], Texts] = {}
         self._models: dict[str, Any] = {}
-        self._tokenizer = load({"tokenizer": WEIGHTS / REFINER}, **_HOW)["tokenizer"]
+        self._tokenizer = load({"tokenizer": WEIGHTS / REFINER}, **refinement.HOW)["tokenizer"]
 
     def texts(self, digests: Mapping[str, str], prompt: str, parts: Sequence[str] = PARTS) -> Texts:
         """What the chain may write, and how likely each is."""
@@ -150,8 +147,5 @@ class Chain:
 
     def _model(self, digest: str) -> Any:
         if digest not in self._models:
-            self._models[digest] = load({"llm": self._weights.folder(digest)}, **_HOW)["llm"].eval()
+            self._models[digest] = refinement.model_of(self._runtime, digest)
         return self._models[digest]
-
-
-_HOW: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32}

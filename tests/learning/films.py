@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from mutoscope.models.starter.grammar import parse
 from mutoscope.platform.artifacts import codecs
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.refs import ArtifactRef
-from mutoscope.platform.training.groups import RolloutRecord
+from tests.learning import rolled
 
 Told = dict[str, Any]
 Frames = NDArray[np.uint8]
@@ -33,8 +32,7 @@ GAP = 3
 
 def criteria(runtime: Runtime, record: Mapping[str, Any], reward: str = "reward-scene") -> Told:
     """The halves of the reward over an iteration's rollouts; nothing where it has no criterion of motion."""
-    *_, told = record["rollouts"]["cards"].values()
-    groups = [RolloutRecord.from_json(json.loads(runtime.store.get(digest))) for digest in told["records"]]
+    groups = rolled.groups(runtime, record, -1)
     halves: dict[str, list[float]] = {half: [] for half in HALVES}
     for one in (one for group in groups for one in group.samples if one.score is not None):
         by_half: dict[str, list[float]] = {half: [] for half in HALVES}

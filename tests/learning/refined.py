@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from mutoscope.models.media.sheet import drawn as sheet
 from mutoscope.platform.orchestration.runtime import Runtime
 from mutoscope.platform.training import notes
 from mutoscope.platform.training.groups import RolloutRecord, Sample
+from tests.learning import rolled
 from tests.learning.refinement import means
 
 SHOWN = 4
@@ -56,9 +56,10 @@ def _groups(runtime: Runtime, name: str, iteration: int) -> dict[str, Group]:
     record = records.read(runtime, name, notes.ITERATION, iteration)
     if record is None:
         return {}
-    (told, *_) = record["rollouts"]["cards"].values()
-    groups = [RolloutRecord.from_json(json.loads(runtime.store.get(digest))) for digest in told["records"]]
-    return {group.prompt: (group, [one for one in group.samples if one.refined]) for group in groups}
+    return {
+        group.prompt: (group, [one for one in group.samples if one.refined])
+        for group in rolled.groups(runtime, record)
+    }
 
 
 def _right(group: Group) -> str:

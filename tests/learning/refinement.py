@@ -28,7 +28,7 @@ CARD = "refiner-lm"
 LEAST = 1e-5
 """Prefixes of a lower probability are given up."""
 
-_HOW: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32}
+HOW: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32}
 
 
 def told(runtime: Runtime, digest: str, asks: Iterable[Ask]) -> dict[str, Any]:
@@ -36,8 +36,7 @@ def told(runtime: Runtime, digest: str, asks: Iterable[Ask]) -> dict[str, Any]:
 
     Of the starter's words: any version of `refiner-lm` that was trained from it.
     """
-    weights = WeightCache(runtime.store, runtime.settings.home / "cache" / "learning")
-    model = load({"llm": weights.folder(digest)}, **_HOW)["llm"].eval()
+    model = model_of(runtime, digest)
     wording = _wording()
     recipe, tokenizer = wording.recipe, wording.tokenizer
     found: dict[str, float] = {}
@@ -55,6 +54,12 @@ def told(runtime: Runtime, digest: str, asks: Iterable[Ask]) -> dict[str, Any]:
     return {"mean": round(mean, 5), "by_prompt": found, "given_up": round(lost, 6)}
 
 
+def model_of(runtime: Runtime, digest: str) -> Any:
+    """A refiner's model by the digest of its weights in the store."""
+    weights = WeightCache(runtime.store, runtime.settings.home / "cache" / "learning")
+    return load({"llm": weights.folder(digest)}, **HOW)["llm"].eval()
+
+
 @cache
 def _wording() -> Wording:
     """How the starter is asked."""
@@ -62,7 +67,7 @@ def _wording() -> Wording:
     assert folder is not None
     recipe = get_card(CARD).inspect(folder).recipe
     assert isinstance(recipe, RefinerRecipe)
-    return Wording(load({"tokenizer": folder}, **_HOW)["tokenizer"], recipe)
+    return Wording(load({"tokenizer": folder}, **HOW)["tokenizer"], recipe)
 
 
 def probability(
